@@ -1,10 +1,10 @@
-//! Accepting as a value: the number of connections per phase, and the response to a shortage.
+//! Accepts connections by a strategy: the number of connections per phase, and the response to a shortage.
 //!
 //! The strategy is that of Brecht 2004 (section 3). A ready listener is accepted from until the *accept-limit*, an
 //! empty queue, or a shortage of room. The accept rate is the phases per second times the mean connections per
 //! phase (equation 1). Both are counted ([`phase`]).
 //!
-//! At the connection limit, and without a descriptor (EMFILE, ENFILE), every newcomer gets an answer:
+//! At the connection limit, or when no descriptor is left (EMFILE, ENFILE), an acceptor tries in this order:
 //!
 //! ```text
 //!   no room ──> reclaim: the connection that has been idle longest is closed ──> accept
@@ -18,11 +18,12 @@
 //!   pause: leave the listener alone, for a delay that doubles until an accept succeeds
 //! ```
 //!
-//! A reserve descriptor turns a connection away if no other descriptor is left. An acceptor without refusals, such as
-//! that of the admin interface, admits one connection by a descriptor of its own reserve. At the connection limit an
-//! acceptor holds one newcomer while room is made.
+//! The refusals hold a reserve descriptor, which lets an acceptor turn a connection away when no other descriptor is
+//! left. An acceptor without refusals, such as the admin interface's, admits one connection with a reserve descriptor
+//! of its own. At the connection limit, an acceptor holds one accepted connection, the newcomer, until there is room.
 //!
-//! A client at one of its limits ([`clients`](crate::clients)) is refused before room is looked for: it reclaims nobody.
+//! A client at one of its limits ([`clients`](crate::clients)) is refused before the acceptor looks for room, so its
+//! connection reclaims no other.
 //!
 //! Owns the accept calls. Does not own connections: the caller of an acceptor reclaims its own idle ones.
 
@@ -49,7 +50,8 @@ pub use phase::{Look, Phase, PhaseEnd, Ready};
 
 const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
-/// The delay before the next look for room, after a connection was asked to close. Its owner takes some 50 us.
+/// Delay between asking for a connection to be closed and looking for room again. The owner closes it within about 50
+/// us.
 pub const RECLAIM_PAUSE: Nanos = Nanos::MILLISECOND;
 
 /// Pending network errors that one accept skips; each is a connection that died in the queue.
@@ -66,7 +68,7 @@ pub struct Arrived {
     pub at: Nanos,
     /// The connection's slot, returned when the connection ends.
     pub slot: Slot,
-    /// The standing of its client.
+    /// The result of checking the client's limits.
     pub admission: Admission,
 }
 
@@ -100,7 +102,7 @@ pub enum Accepted {
 struct Newcomer {
     socket: OwnedFd,
     peer: Option<SocketAddr>,
-    /// The standing of its client, once it was asked for.
+    /// The result of checking the client's limits; `None` before the check.
     admission: Option<Admission>,
 }
 
@@ -112,7 +114,8 @@ pub struct Acceptor {
     pub share: Share,
     /// Answers the connections that are turned away; without it, they wait in the queue.
     refusals: Option<Refusals>,
-    /// A descriptor for a connection that comes when no other is left. An acceptor with refusals has none.
+    /// Released to accept one connection when no other descriptor is left. `None` with refusals, which hold their
+    /// own.
     reserve: Option<OwnedFd>,
     /// The limits of each client, if there are any.
     clients: Option<Clients>,
@@ -209,7 +212,7 @@ impl Acceptor {
         self.newcomer = Some(Newcomer { socket, peer, admission: None });
     }
 
-    /// Asks for the standing of the newcomer's client, once. Returns true if the connection was refused.
+    /// Checks the limits of the newcomer's client, at most once. Returns true if the connection was refused.
     fn has_newcomer_refused(&mut self, now: Nanos, counts: &mut LoopCounts) -> bool {
         let Some(newcomer) = self.newcomer.as_mut().filter(|newcomer| newcomer.admission.is_none()) else {
             return false;
@@ -229,7 +232,7 @@ impl Acceptor {
         }
     }
 
-    /// Has the newcomer answered 429, or resets it.
+    /// Refuses the newcomer: has it answered 429, or resets it.
     fn refuse_newcomer(&mut self, counts: &mut LoopCounts) {
         let Some(Newcomer { socket, peer, .. }) = self.newcomer.take() else { return };
         let resets = self.clients.as_ref().is_some_and(Clients::resets);
@@ -243,8 +246,8 @@ impl Acceptor {
         }
     }
 
-    /// Returns the number of connections refused for their client's limits since the last call. They have left the accept
-    /// queue, which overload control is to know.
+    /// Returns the number of connections refused for their client's limits since the last call. Overload control
+    /// needs it, because these connections have left the accept queue.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
@@ -259,14 +262,13 @@ impl Acceptor {
         Some(Arrived { socket, peer, at: now, slot, admission: admission.unwrap_or_default() })
     }
 
-    /// Takes the accepted connection that waits for room, beyond the limit: a server that shuts down serves it.
+    /// Takes the newcomer, even beyond the limit: a server that shuts down still serves it.
     pub fn last_newcomer(&mut self, now: Nanos) -> Option<Arrived> {
         let slot = self.share.take_beyond();
         self.arrived(now, slot)
     }
 
-    /// Turns one connection away with a 503: the newcomer that waits for room, or the next in the queue. Never
-    /// blocks.
+    /// Answers one connection 503: the newcomer, or the next connection in the queue. Never blocks.
     pub fn turn_away(
         &mut self,
         listener: &Listener,
@@ -348,7 +350,7 @@ impl Acceptor {
         phase.end
     }
 
-    /// Runs the same phase for connections without room: turns them away.
+    /// Runs an accept phase that turns every connection away.
     pub fn turn_away_phase(
         &mut self,
         listeners: &[Listener],
@@ -371,9 +373,9 @@ impl Acceptor {
         phase
     }
 
-    /// Takes all waiting connections before the listeners are closed. Serves the connections that the kernel has
-    /// accepted, or answers 503 without room. Counts a connection as lost if even that is impossible. Listeners that were
-    /// passed on keep theirs.
+    /// Empties the accept queues before the listeners are closed. Serves the connections, or answers 503 when there
+    /// is no room. Counts the connections that it can neither serve nor answer as cut off. Does not touch the queues
+    /// of listeners that were passed on to another process.
     pub fn last_phase(
         &mut self,
         listeners: &[Listener],

@@ -1,8 +1,9 @@
-//! The access logs, the server's and those of hosts: the loops make lines, and one thread writes them. A slow or full disk
-//! costs lines, which are counted, and never time.
+//! The access logs of the server and of hosts: the loops make lines, and one thread writes them. When a disk is slow
+//! or full, lines are dropped and counted; requests never wait for it.
 //!
-//! Each loop collects lines, for each log apart. It hands over a batch when the batch is large, or when the loop publishes its
-//! counters. The queue of batches is bounded; a batch that finds it full is dropped and counted. `routes` chooses the log.
+//! Each loop collects lines separately for each log. It hands over a batch when the batch is large, or when the loop
+//! publishes its counters. The queue of batches is bounded; a batch that finds it full is dropped and counted.
+//! `routes` chooses the log.
 
 mod routes;
 
@@ -154,7 +155,8 @@ pub fn close(sender: LogSender, end: &LogEnd) {
     }
 }
 
-/// Opens a target. A file that root has made becomes the account's, which will open it again.
+/// Opens a target. Makes the account the owner of a regular file, so that it can
+/// open the file again after a rotation.
 fn open(target: &LogTarget, account: Option<&Account>) -> io::Result<Box<dyn Write + Send>> {
     Ok(match target {
         LogTarget::Stdout => Box::new(io::stdout()),
@@ -193,7 +195,7 @@ fn write_all(mut writers: Vec<Writer>, incoming: Receiver<Message>, dropped: &At
     }
 }
 
-/// The end of one log that writes.
+/// The writing side of one log.
 struct Writer {
     target: LogTarget,
     sink: Box<dyn Write + Send>,
@@ -236,12 +238,12 @@ impl Writer {
     }
 }
 
-/// One loop's end of the logs, which makes lines.
+/// One loop's side of the logs: makes lines and collects them in batches.
 pub struct LoopLog {
     sender: LogSender,
     /// The collected lines, by the place of their log.
     lines: Vec<Lines>,
-    /// Bytes of all of them.
+    /// The size of all collected lines.
     bytes: usize,
     /// The peer of the connection that is being worked on.
     pub peer: Option<SocketAddr>,
@@ -250,7 +252,7 @@ pub struct LoopLog {
 }
 
 impl LoopLog {
-    /// Makes an empty end at the present time of day.
+    /// Makes a `LoopLog` without lines, at the present time of day.
     pub fn new(sender: LogSender) -> LoopLog {
         let lines = (0..sender.routes.targets().len()).map(Lines::none).collect();
         LoopLog { sender, lines, bytes: 0, peer: None, wall: RealClock::new().wall() }
@@ -271,12 +273,12 @@ impl LoopLog {
         }
     }
 
-    /// Receives the response of a host, whatever host the entry names.
+    /// Logs an entry for host number `host`, whatever host the entry names.
     pub fn entry_of(&mut self, host: u16, entry: &Entry<'_>) {
         self.put(self.sender.routes.of_host(host), entry);
     }
 
-    /// Makes a line for a log, if there is one.
+    /// Adds a line to the log at place `log`; does nothing for `None`.
     fn put(&mut self, log: Option<usize>, entry: &Entry<'_>) {
         let Some(log) = log else { return };
         let Lines { text, count, .. } = &mut self.lines[log];

@@ -60,7 +60,7 @@ impl AdminListener {
             AdminAddress::File(path) => path,
         };
         let socket = stream_socket()?;
-        // The file gets the mode of the socket, so that at no moment another user may connect.
+        // bind(2) gives the file the mode of the socket, so other users cannot connect even for a moment.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let own = SocketAddrUnix::new(path)?;
         match bind(&socket, &own) {
@@ -93,7 +93,7 @@ impl AdminListener {
         })
     }
 
-    /// The socket, readable while a connection waits.
+    /// Returns the socket, which is readable while a connection waits.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -105,7 +105,7 @@ impl Drop for AdminListener {
             && !are_passed_on()
             && self.file == socket_file(path)
         {
-            // The next start replaces a file that stays.
+            // If the removal fails, the next start replaces the file.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -145,7 +145,7 @@ impl Token {
         Ok(Token(token.into()))
     }
 
-    /// Compares in a time that does not reveal the correct part of `given`.
+    /// Compares in a time that does not reveal how much of `given` is correct.
     pub fn matches(&self, given: &[u8]) -> bool {
         let differences = self.0.iter().zip(given).fold(0, |sum, (own, given)| sum | (own ^ given));
         differences == 0 && self.0.len() == given.len()

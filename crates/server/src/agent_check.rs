@@ -33,7 +33,7 @@ use answers::{AnswerLoop, Drain};
 pub use load::{Capacity, Meter, Reading};
 use weight::Weight;
 
-/// A load balancer that has asked in this time is expected to ask again in this time, and a shutdown waits for it.
+/// A load balancer that asked within this time is expected to ask again within it. A shutdown waits for that.
 const REGULAR: Nanos = Nanos::from_secs(5);
 
 /// The port of the agent check.
@@ -45,8 +45,8 @@ pub struct AgentCheck {
 }
 
 impl AgentCheck {
-    /// Answers at an address, on the load that `meter` reads. Connections that make room for others are counted in
-    /// `evicted`.
+    /// Answers at `address` with the weight that follows from the load that `meter` reads. Counts in `evicted` the
+    /// connections that it closes to make room.
     ///
     /// # Errors
     /// [`ServeError`]: the address, descriptors, the thread.
@@ -72,8 +72,8 @@ impl AgentCheck {
         Ok(AgentCheck { address, running, drain })
     }
 
-    /// Says `drain` from now on. Blocks until the load balancers that ask regularly have been told, at most for this
-    /// time or five seconds.
+    /// Answers `drain` from now on. Blocks until every load balancer that asks regularly has been told, at most for
+    /// `patience` or five seconds.
     pub fn drain(&self, patience: Nanos) {
         self.drain.ask();
         self.running.stop.wake();

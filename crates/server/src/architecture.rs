@@ -23,7 +23,7 @@ use crate::processes::Work;
 use crate::setting::AnySetting;
 use crate::threads::LoopHandle;
 
-/// All of them, the default first.
+/// All architectures, the default first.
 pub const ALL: &[&Architecture] = &[
     &per_core::PER_CORE,
     &sped::SPED,
@@ -45,11 +45,11 @@ const ACCEPTS_IN_FLIGHT: u32 = 10;
 pub struct Architecture {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub summary: &'static str,
     /// The accept-limit that suits it on the readiness driver.
     pub accept_limit: AcceptLimit,
-    /// Descriptors that it may need beside those of connections and the server's own.
+    /// Descriptors that it may need besides those of connections and the server's own.
     pub(crate) descriptors: fn(&ServeConfig) -> usize,
     /// True if any number of processors may work for it; otherwise each of its loops keeps one busy.
     pub(crate) spreads: bool,
@@ -59,7 +59,7 @@ pub struct Architecture {
     pub(crate) settings: &'static [&'static dyn AnySetting],
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
-    /// What its worker processes do, if it has any.
+    /// The work of its worker processes, if it has any.
     pub(crate) work: Option<Work>,
 }
 
@@ -73,25 +73,25 @@ impl Architecture {
         }
     }
 
-    /// Descriptors that it may need beside those of connections and the server's own.
+    /// Returns the descriptors that it may need besides those of connections and the server's own.
     pub fn descriptors(&self, config: &ServeConfig) -> usize {
         (self.descriptors)(config)
     }
 
-    /// Returns what a worker process does, if it has any.
+    /// Returns the work of its worker processes, if it has any.
     pub fn work(&self) -> Option<Work> {
         self.work
     }
 
-    /// Whether it starts worker processes, which are given the configuration as text.
+    /// Returns true if it starts worker processes, which get the configuration as text.
     pub fn has_workers(&self) -> bool {
         self.work.is_some()
     }
 
-    /// Refuses what was given explicitly and would do nothing.
+    /// Refuses settings that were given explicitly and would have no effect.
     ///
     /// # Errors
-    /// [`ServeError::Setting`], with the reason and the architectures where it means something.
+    /// [`ServeError::Setting`], with the reason and the architectures that use the setting.
     pub(crate) fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
         let asks_for_a_driver = config.driver.is_some() || config.dispatch == Some(URING);
         let given = [
@@ -150,7 +150,7 @@ impl Architecture {
     }
 }
 
-/// Refuses what the completion driver has no use for.
+/// Refuses settings that do not fit the driver.
 fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
     let refused = |setting, given, accepted: &str| {
         Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
@@ -173,7 +173,7 @@ fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
     }
 }
 
-/// Refuses what the limits of clients have no use for, and the kernel cache, which would not see them.
+/// Refuses the kernel cache beside client limits, which it would bypass, and exemptions without limits.
 fn check_clients(config: &ServeConfig) -> Result<(), ServeError> {
     let clients = &config.clients;
     let refused = |setting, given, accepted: &str| {
@@ -197,7 +197,7 @@ fn check_clients(config: &ServeConfig) -> Result<(), ServeError> {
     }
 }
 
-/// The limits of clients that were asked for.
+/// Returns the flags of the client limits, each with its value if it was given.
 fn client_limits(config: &ServeConfig) -> [(&'static str, Option<String>); 2] {
     [
         (Choice::ClientLimits.flag(), config.clients.connections.map(|most| most.to_string())),
@@ -205,7 +205,7 @@ fn client_limits(config: &ServeConfig) -> [(&'static str, Option<String>); 2] {
     ]
 }
 
-/// What of overload control was asked for.
+/// Returns the flags of overload control, each with its value if that asks for control.
 fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3] {
     let on = config.overload.filter(|switch| *switch == Switch::On);
     [
@@ -215,17 +215,17 @@ fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3
     ]
 }
 
-/// What loops that each have a cache of open files may need.
+/// Returns the descriptors for loops that each have a cache of open files.
 fn with_a_cache_each(config: &ServeConfig) -> usize {
     config.workers.unwrap_or(1) * config.open_files()
 }
 
-/// The architecture of a name.
+/// Returns the architecture with this name.
 pub fn by_name(name: &str) -> Option<&'static Architecture> {
     ALL.iter().copied().find(|architecture| architecture.name == name)
 }
 
-/// The settings of all architectures, each once.
+/// Returns the settings of all architectures, without duplicates.
 pub fn settings() -> Vec<&'static dyn AnySetting> {
     let mut all: Vec<&'static dyn AnySetting> = Vec::new();
     for setting in ALL.iter().flat_map(|known| known.settings) {

@@ -22,7 +22,7 @@ pub struct Certificates {
 
 impl Certificates {
     /// Returns the certificates of a configuration; `None` if it has none. Tickets have new keys, or those of
-    /// `ticket_keys`. Blocks, as every reading does.
+    /// `ticket_keys`. Blocks while it reads the files.
     ///
     /// # Errors
     /// [`TlsError`]: a file cannot be used.
@@ -44,12 +44,12 @@ impl Certificates {
         Certificates { workers, ..self }
     }
 
-    /// Makes sessions.
+    /// Returns the maker of sessions.
     pub fn sessions(&self) -> Sessions {
         self.sessions.clone()
     }
 
-    /// Returns the keys of tickets, for a successor.
+    /// Returns the keys of tickets, to be passed to a successor.
     pub fn ticket_keys(&self) -> Vec<u8> {
         self.sessions.ticket_keys()
     }

@@ -15,7 +15,8 @@ use crate::plan::Plan;
 pub struct Checked {
     /// The names of the certificates; `None` without TLS.
     pub certificates: Option<Vec<String>>,
-    /// The names without a certificate, and the files that the server could not open again as its new user; a line each.
+    /// Warnings, a line each: names without a certificate, and files that the server could not open again as its new
+    /// user.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Choices that several architectures offer, and who names them.
+//! Choices that several architectures offer, and their names on the command line.
 
 mod wake;
 
@@ -115,7 +115,8 @@ impl Choice {
         }
     }
 
-    /// The reason why an architecture does without it, as the end of a sentence about one.
+    /// The reason why an architecture does not offer it, as the end of a sentence that begins with the architecture's
+    /// name.
     pub fn without(self) -> &'static str {
         match self {
             Choice::Dispatch => "waits for one descriptor at a time and dispatches no events",

@@ -7,17 +7,20 @@
 //!                   └───────────┴────> Refused: answered 429, or reset under TLS
 //! ```
 //!
-//! A client is an IPv4 address, or the first 64 bits of an IPv6 address: a provider gives each customer that many addresses
-//! at least. All loops and threads of a process share two tables of fixed size ([`Counts`], [`Rates`]). The index of a client
-//! is a keyed hash of its address, and the key is new at each start, because addresses are hostile.
+//! A client is an IPv4 address, or the first 64 bits of an IPv6 address, because a provider gives each customer at
+//! least that many addresses. All loops and threads of a process share two tables of fixed size ([`Counts`],
+//! [`Rates`]). Attackers choose addresses, so the index of a client is a keyed hash of its address, with a new key at
+//! each start.
 //!
-//! Both tables are sketches. A client's figure is never too low: so no client exceeds a limit. Other clients may make it
-//! too high, so that a connection is refused by mistake. `docs/decisions/0035` has the bound, and `sketch` its measurement.
+//! Both tables are sketches. A client's figure is never too low, so no client exceeds a limit. Other clients may make
+//! it too high, so that a connection is refused by mistake. `docs/decisions/0035` has the bound, and `sketch` its
+//! measurement.
 //!
-//! Owns who is refused, and the tables. Does not refuse: that is the acceptor's, or the machine's behind a proxy. Worker
+//! Owns the decision and the tables. The acceptor carries out a refusal, or, behind a proxy, the machine. Worker
 //! processes share no tables, so their architectures do not offer the limits.
 //!
-//! Invariants: a server without limits and proxies has no [`Clients`]; a [`Permit`] gives back what it has taken.
+//! Invariants: a server without limits and proxies has no [`Clients`]; a [`Permit`] gives its connection back when it
+//! is dropped.
 
 mod network;
 mod sketch;
@@ -34,7 +37,7 @@ use sketch::{Counts, Hasher, Places, Rates};
 /// The limits of each client, and the proxies in front of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ClientSettings {
-    /// The most open connections of one client.
+    /// The maximum number of open connections of one client.
     pub connections: Option<u32>,
     /// New connections of one client, per second. The same number may come at once.
     pub rate_per_s: Option<u32>,
@@ -65,7 +68,7 @@ struct Shared {
     resets: bool,
 }
 
-/// The standing of a connection's client.
+/// The decision on a client's connection.
 #[derive(Debug, Default)]
 pub enum Admission {
     /// Nothing is counted for this connection.
@@ -77,7 +80,7 @@ pub enum Admission {
     Refused,
 }
 
-/// The right to one of a client's connections.
+/// The right to one of a client's open connections.
 #[derive(Debug)]
 pub struct Permit {
     clients: Arc<Shared>,
@@ -91,8 +94,8 @@ impl Drop for Permit {
 }
 
 impl Clients {
-    /// Makes the tables for at most `connections` at once. Returns `None` without limits and proxies. `resets` says that a
-    /// refusal in words would cost a TLS handshake.
+    /// Makes the tables for at most `connections` open connections. Returns `None` without limits and proxies.
+    /// `resets` selects resets for refused connections, because an answer would cost a TLS handshake.
     pub fn new(
         settings: &ClientSettings,
         connections: usize,
@@ -151,7 +154,7 @@ impl Clients {
     }
 }
 
-/// The address of a peer: IPv4 also on a listener of IPv6.
+/// Returns the address of a peer, as plain IPv4 even if it came through an IPv6 listener.
 fn canonical(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
 }
@@ -214,7 +217,7 @@ mod tests {
             assert!([(); 9].iter().all(|()| !is_refused(&clients, free, &mut counts)), "{free}");
         }
         assert!(clients.is_proxy(Some(peer("2001:db8::9"))) && !clients.is_proxy(Some(peer("192.0.2.1"))));
-        // What a proxy tells of its client counts, even for its own address.
+        // The address that a proxy tells counts, even if it is the proxy's own.
         let mut told =
             || matches!(clients.admit(peer("2001:db8::9"), Nanos::ZERO, &mut counts), Admission::Refused);
         assert_eq!([told(), told()], [false, true]);

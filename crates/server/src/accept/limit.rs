@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::{Limit, UnitError};
 use sys::shared::SharedArray;
 
-/// The most connections of an accept phase.
+/// The maximum number of connections taken in one accept phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptLimit {
     /// The same number always. Overload control may take fewer.
     Fixed(Limit),
-    /// As many as a turn of the loop has time for ([`overload::adaptive_limit`]).
+    /// Follows the time that a turn of the loop takes ([`overload::adaptive_limit`]).
     Adaptive,
 }
 
 impl AcceptLimit {
-    /// The limit as text.
+    /// The adaptive limit as text.
     const ADAPTIVE: &str = "adaptive";
 
-    /// Returns the limit of a thread that serves what it accepts. Its adaptive limit is one: any other thread can
-    /// take the connections that stay in the queue.
+    /// Returns the limit of a thread that serves the connections it accepts. An adaptive limit becomes one, because
+    /// any other thread can take the connections that stay in the queue.
     pub fn of_a_thread(self) -> Limit {
         match self {
             AcceptLimit::Fixed(limit) => limit,
@@ -56,7 +56,7 @@ impl fmt::Display for AcceptLimit {
     }
 }
 
-/// The words of the limits that are no numbers.
+/// The stored words of the two limits that are not numbers.
 const INFINITE: u64 = u64::MAX;
 const ADAPTIVE: u64 = u64::MAX - 1;
 

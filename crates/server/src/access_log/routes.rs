@@ -1,7 +1,7 @@
 //! The log that a request's line goes to: its host's own, or the server's.
 //!
-//! A name that no host has belongs to the default host, as for the answer. A request that could not be read has named no
-//! host, so its line goes to the server's log.
+//! The default host answers requests for unknown names, so their lines go to its log. A request that could not be
+//! parsed names no host, so its line goes to the server's log.
 
 use http1::server::Entry;
 use site::hosts::Names;
@@ -10,10 +10,10 @@ use crate::config::{LogTarget, ServeConfig};
 use crate::error::ServeError;
 use crate::hosts;
 
-/// The logs of a server, and those who write to them.
+/// The logs of a server, and the log of each host.
 #[derive(Debug)]
 pub struct Routes {
-    /// The logs, each once.
+    /// The logs, without duplicates.
     targets: Vec<LogTarget>,
     /// The place of the server's own log.
     server: Option<usize>,
@@ -43,7 +43,7 @@ impl Routes {
         Ok(Some(Routes { server, of_hosts, names: hosts::names(config)?, targets }))
     }
 
-    /// The logs, each once.
+    /// Returns the logs, without duplicates.
     pub fn targets(&self) -> &[LogTarget] {
         &self.targets
     }

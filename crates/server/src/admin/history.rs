@@ -1,6 +1,6 @@
 //! The last five minutes as one sample per second, for the page and its stream of events.
 //!
-//! Owns the samples and their events. Leaves out the origin of the totals.
+//! Owns the samples and their events. The caller reads the totals.
 //!
 //! Invariant: holds at most [`SAMPLES`] samples.
 
@@ -18,14 +18,14 @@ pub const PERIOD: Nanos = Nanos::SECOND;
 /// The number of samples kept: five minutes.
 pub const SAMPLES: usize = 300;
 
-/// The events of one second, and the settings at its end.
+/// The rates of one second, and the settings at its end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// Its number since the start of the server.
+    /// The sample's number, counted from the start of the server.
     pub number: u64,
     /// `open`, `shedding`, or `uncontrolled` without overload control.
     pub state: &'static str,
-    /// SYNs that came, retransmissions included. Without overload control: connections accepted.
+    /// SYNs that arrived, retransmissions included. Without overload control: connections accepted.
     pub offered_per_s: f64,
     /// Connections that entered an accept queue.
     pub admitted_per_s: f64,

@@ -15,7 +15,8 @@ use super::history::{History, Sample};
 const PAGE: &str = include_str!("page.html");
 /// Samples in a row of the table.
 const STEP: usize = 30;
-/// Forbids resources from elsewhere. Also forbids frames, in which another page could have the buttons clicked.
+/// Forbids resources from other origins. Forbids frames too, so that no other page can trick a reader into clicking
+/// the buttons.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
                       img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 

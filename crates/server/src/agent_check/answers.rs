@@ -4,14 +4,14 @@
 //!   accepted ──line, end of sending──> ending ──peer's end, or 1 s, or 4 KiB──> closed
 //! ```
 //!
-//! Nothing that a client sends has a meaning. It is read and dropped, because a close with unread bytes would be a
-//! reset, which may overtake the line.
+//! The loop ignores a client's bytes, but it reads them: closing a socket with unread bytes sends a reset, which may
+//! overtake the line.
 //!
-//! A load balancer knows of a drain when it ends its side, because it acts on the line before that. A line that was
-//! merely sent may still be on its way when the server has gone.
+//! A load balancer counts as told when it closes its side, because it acts on the line first. A line that was only
+//! sent may still be in flight when the server ends.
 //!
-//! Invariants: a connection is answered before another one is accepted, so a silent client delays nobody. At most
-//! [`CONNECTIONS`] are ending at once; the oldest makes room. Sending and receiving never block.
+//! Invariants: each connection is answered before the next one is accepted, so a silent client delays nobody. At most
+//! [`CONNECTIONS`] are ending at once; a new one replaces the oldest. Sending and receiving never block.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,22 +35,22 @@ use super::weight::Weight;
 use crate::admin_access::AdminListener;
 use crate::stop::Stop;
 
-/// The most connections that are ending: several load balancers, each of which asks for several backends.
+/// Maximum number of ending connections: several load balancers, each of which asks for several backends.
 const CONNECTIONS: usize = 32;
 /// The longest time for a client to close its side.
 const ENDING: Nanos = Nanos::SECOND;
-/// The most bytes that are read from a client.
+/// Maximum number of bytes read from a client.
 const READ_MOST: usize = 4096;
-/// The pause after an accept failed for a shortage.
+/// The pause after an accept failed because of a shortage.
 const PAUSE: Nanos = Nanos::from_millis(100);
-/// The age up to which an answer is given again, so that a flood of connections costs no readings.
+/// Maximum age of an answer that is given again. A flood of connections thus cannot cause a reading of the load each.
 const ANSWER_AGE: Nanos = Nanos::from_millis(100);
 /// The time in which the answers say `ready`.
 const READY: Nanos = Nanos::from_secs(30);
-/// The most addresses of load balancers that are remembered.
+/// Maximum number of load balancers whose addresses are remembered.
 const ASKERS: usize = 64;
 
-/// The shutdown's order to say `drain`, and the way back. Clones share it.
+/// The shutdown's order to answer `drain`, and the report that the load balancers were told. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct Drain {
     asked: Arc<AtomicBool>,
@@ -88,11 +88,11 @@ struct Ending {
     socket: OwnedFd,
     until: Nanos,
     read: usize,
-    /// Who was told to drain the server.
+    /// The load balancer that this connection tells to drain the server.
     drains: Option<IpAddr>,
 }
 
-/// An address that has asked.
+/// A load balancer that has asked, by its address.
 struct Asker {
     address: IpAddr,
     at: Nanos,
@@ -145,8 +145,7 @@ impl AnswerLoop {
 
     /// Answers until the stop. Blocks.
     ///
-    /// # Errors
-    /// A bug of Inrush in a call of poll.
+    /// A failure of poll(2), which is a bug of Inrush.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             let accepting = self.wait()?;
@@ -185,7 +184,7 @@ impl AnswerLoop {
         }
     }
 
-    /// Answers waiting connections, but no more than may be ending at once.
+    /// Answers waiting connections, at most [`CONNECTIONS`] of them.
     fn accept(&mut self, now: Nanos) {
         for _ in 0..CONNECTIONS {
             match acceptfrom_with(self.listener.socket(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -238,7 +237,7 @@ impl AnswerLoop {
         format!("{ready}up {percent}%\n")
     }
 
-    /// Remembers an asker. The oldest one makes room.
+    /// Remembers an asker. It replaces the oldest one when the list is full.
     fn note(&mut self, address: IpAddr, at: Nanos) {
         let mut knows = false;
         self.askers.retain(|known| {
@@ -252,7 +251,7 @@ impl AnswerLoop {
         self.askers.push(Asker { address, at, knows });
     }
 
-    /// Closes the connections whose peer has ended its side or has had its time.
+    /// Closes the connections whose peer has closed its side, and those whose time or bytes are used up.
     fn end(&mut self, now: Nanos) {
         let askers = &mut self.askers;
         self.endings.retain_mut(|ending| {

@@ -1,6 +1,6 @@
 //! The load of a server, from its counters, its overload control and its CPU time.
 //!
-//! Leaves out what follows from it: [`weight`](super::weight).
+//! [`weight`](super::weight) turns the load into the server's weight.
 
 use base::Nanos;
 
@@ -8,10 +8,10 @@ use super::weight::Signals;
 use crate::counters::{Board, Counters};
 use crate::overload_control::{Overload, QueueFigures};
 
-/// What a server can do at most.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// Processors that its threads and processes can keep busy at once; a quota counts in fractions.
+    /// Processors that the server's threads and processes can keep busy at once; a CPU quota can make it a fraction.
     pub processors: f64,
     /// The connection limit.
     pub connections: usize,
@@ -20,11 +20,11 @@ pub struct Capacity {
 /// The load of a server since the last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// The signals of its weight.
+    /// The signals for the weight.
     pub signals: Signals,
     /// Requests per second.
     pub requests_per_s: f64,
-    /// Responses per second with which the server failed: 5xx.
+    /// Responses with status 5xx per second.
     pub errors_per_s: f64,
 }
 
@@ -37,7 +37,7 @@ pub struct Meter {
     last: Last,
 }
 
-/// Totals, and their time.
+/// Totals, and the time at which they were read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     at: Nanos,
@@ -54,7 +54,7 @@ impl Last {
 }
 
 impl Meter {
-    /// Measures from now on.
+    /// Makes a meter that measures from now on.
     pub fn new(boards: Vec<Board>, overload: Option<Overload>, capacity: Capacity, now: Nanos) -> Meter {
         let mut meter = Meter { boards, overload, capacity, last: Last::default() };
         meter.last = Last::of(&meter.total(), now);
@@ -86,7 +86,7 @@ impl Meter {
         total
     }
 
-    /// The mean over the accept queues, because the kernel spreads connections evenly over them.
+    /// Returns the mean over the accept queues, because the kernel spreads connections evenly over them.
     fn queue(&self, total: &Counters, now: Nanos) -> f64 {
         let Some(overload) = &self.overload else {
             return part(f64::from(total.queue.depth), f64::from(total.queue.limit));
@@ -102,7 +102,7 @@ fn of_queue(queue: &QueueFigures, target: Nanos) -> f64 {
     refused.max(part(queue.queueing_delay_s, 5.0 * target.as_secs_f64()).min(0.5))
 }
 
-/// Returns a part from 0 to 1; 0 of nothing.
+/// Returns `some` as a part of `all`, from 0 to 1; 0 if `all` is 0.
 fn part(some: f64, all: f64) -> f64 {
     if all > 0.0 { (some / all).clamp(0.0, 1.0) } else { 0.0 }
 }

@@ -11,10 +11,10 @@
 //!             0.5   1   1.5
 //! ```
 //!
-//! The load is the busiest of processors and connections, plus half of what the accept queue says: its wait, and the
-//! share of refused connections. Servers behind weighted round-robin so take load from each other until their weights
-//! fit. A server has no view of the others. So the weight must fall as the load rises: a weight that rose with
-//! throughput would attract the load that raises it.
+//! The load is the larger of the used parts of the processors and of the connection limit, plus half of the accept
+//! queue's signal: its wait, or the refused part of connections. Servers behind weighted round-robin shift load to
+//! each other until their weights fit. A server cannot see the others, so its weight must fall as its load rises: a
+//! weight that rose with throughput would attract the load that raises it.
 //!
 //! The curve is exponential, so the same change of load changes every weight by the same factor. The loop through the
 //! load balancer has a gain of 4.6 x load at most. With one report in two seconds or more often, the smoothing keeps it
@@ -48,10 +48,10 @@ const CHOSEN: Law = Law { full_until: 0.5, slope: 4.6, memory_s: 6.0, step_per_s
 /// The part of the load that a full accept queue adds.
 const QUEUE: f64 = 0.5;
 
-/// The longest time that one report may make up for.
+/// The longest interval that counts for the step of one report.
 const LONGEST_STEP_S: f64 = 2.0;
 
-/// The least weight: HAProxy would drain a server with less.
+/// The least weight. HAProxy would drain a server with a lower one.
 const LEAST: f64 = 0.01;
 
 /// A server's load since the last report. Each is from 0 to 1.
@@ -84,12 +84,12 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// A weight of 1 %.
+    /// Makes a weight of 1 %.
     pub fn new(now: Nanos) -> Weight {
         Weight { law: CHOSEN, load: 0.0, log: LEAST.ln(), at: now }
     }
 
-    /// Returns the weight in percent, on the load since the last report.
+    /// Returns the weight in percent, from the load since the last report.
     pub fn report(&mut self, now: Nanos, signals: &Signals) -> u32 {
         let seconds = now.saturating_sub(self.at).as_secs_f64();
         self.at = now;

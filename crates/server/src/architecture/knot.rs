@@ -17,11 +17,11 @@
 //!
 //! `knot-a` has one thread that accepts, up to n at a time, and a thread for each connection.
 //!
-//! They win if blocking code is worth a few KiB of stack per connection. They lose to an event loop by their
-//! switches and, like it, by a file that must come from the disk.
+//! Knot wins if blocking code is worth a few KiB of stack per connection. It loses to an event loop by the cost of
+//! its switches. Like an event loop, it stops for a file that must come from the disk.
 //!
-//! Deviations: the connection limit bounds Knot-A's threads. Of the threads that wait for connections one
-//! wakes at a time, the one that began to wait last.
+//! Deviations: the connection limit bounds Knot-A's threads. One of the threads that wait for connections wakes at a
+//! time, the one that began to wait last.
 
 use std::io;
 

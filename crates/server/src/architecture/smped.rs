@@ -152,8 +152,8 @@ fn by_kernel(config: &ServeConfig) -> bool {
     config.chosen.get(&HANDOFF).unwrap_or_default() == Handoff::Kernel
 }
 
-/// The settings. C_max is at most the number of connections that a worker has descriptors for. A worker gets no
-/// more, so that it loses none.
+/// Returns the settings, with C_max lowered to the connections that a worker has descriptors for. A worker would lose
+/// any connection beyond them.
 fn smped_settings(config: &ServeConfig) -> SmpedSettings {
     let own = WORKERS_OWN + if by_kernel(config) { WITH_QUEUES } else { 0 };
     let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
@@ -162,7 +162,7 @@ fn smped_settings(config: &ServeConfig) -> SmpedSettings {
     SmpedSettings { c_max: settings.c_max.min(room), ..settings }
 }
 
-/// The workers, with as many words of shared memory as the hand-off has for each.
+/// Returns the role of the workers, each with `own_words` words of shared memory.
 fn role(settings: &SmpedSettings, own_words: usize) -> Role {
     Role {
         architecture: SMPED.name,
@@ -174,7 +174,7 @@ fn role(settings: &SmpedSettings, own_words: usize) -> Role {
     }
 }
 
-/// Runs a worker of either hand-off. Only the kernel's gives it the memory of the workers to inherit.
+/// Runs a worker of either hand-off. Only the hand-off by the kernel gives it memory to inherit.
 fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     if worker.inherited.is_empty() { worker::work(worker, control) } else { steering::work(worker, control) }
 }
@@ -207,7 +207,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let workers = fleet.board();
     let board = Board::with_live(move |counters| {
         let mut of_workers = workers.read();
-        // The dispatcher also counts the connections under way to a worker.
+        // The dispatcher counts these itself, together with the connections under way to a worker.
         of_workers.connections = 0;
         counters.add(&of_workers);
     });

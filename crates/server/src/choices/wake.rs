@@ -1,4 +1,4 @@
-//! `--wake`: whom a connection wakes, of the tasks that wait for it.
+//! `--wake`: the tasks that a connection wakes, of those that wait for one.
 
 use super::named;
 use crate::setting::{Declaration, Setting};

@@ -11,9 +11,10 @@
 //! cell rate algorithm (ITU-T I.371) in each cell, as `http2`'s floods have, and admits a connection if any of the four does.
 //! Deviation: connections end, so a count is taken back from the cells that it was added to.
 //!
-//! Invariants: no figure of a client is lower than its own connections make it, whatever other clients do and whichever
-//! threads ask at once. So `open` and `admit` never exceed a limit. They may refuse by mistake: if in each of the four rows
-//! other clients share the cell. `docs/decisions/0035` derives how often, and the tests below measure it.
+//! Invariants: a client's figure is never lower than its own connections make it, whatever other clients and
+//! concurrent threads do. So `open` and `admit` never exceed a limit. They refuse by mistake only if other clients
+//! share the client's cell in each of the four rows. `docs/decisions/0035` derives how often, and the tests below
+//! measure it.
 
 use std::hash::Hasher as _;
 use std::net::IpAddr;
@@ -34,7 +35,7 @@ const RATE_CELLS: usize = 1 << 16;
 /// Clients that can be admitted at once, on as many threads: enough that threads seldom wait for each other.
 const TURNS: usize = 64;
 
-/// Gives each client its places. Addresses are hostile, so the key is secret.
+/// Gives each client its places. Attackers choose addresses, so the key is secret.
 #[derive(Debug)]
 pub struct Hasher([u64; 2]);
 
@@ -91,8 +92,8 @@ impl Counts {
         Counts { most, table: table(cells) }
     }
 
-    /// Adds a connection of a client, unless it has the most already. It adds first and looks then: of two threads that
-    /// take the last place at once, both may be refused, and one at most gets it.
+    /// Adds a connection of a client. Returns false, and adds none, if the client is at its limit. Adds first and
+    /// compares afterwards: if two threads take the last place at once, at most one gets it, and both may be refused.
     pub fn open(&self, places: &Places) -> bool {
         let cells = places.cells(&self.table);
         for cell in cells {
@@ -105,7 +106,7 @@ impl Counts {
         fits
     }
 
-    /// Takes a connection back that [`Counts::open`] has added.
+    /// Takes back a connection that [`Counts::open`] has added.
     pub fn close(&self, places: &Places) {
         for cell in places.cells(&self.table) {
             cell.fetch_sub(1, Ordering::SeqCst);
@@ -116,11 +117,11 @@ impl Counts {
 /// The new connections of each client.
 #[derive(Debug)]
 pub struct Rates {
-    /// The time that one connection takes up.
+    /// The time by which one connection moves a cell forward.
     interval: Nanos,
-    /// The time that a burst takes up.
+    /// The time by which a full burst moves a cell forward.
     burst: Nanos,
-    /// The time at which the connections so far have been paid off, in nanoseconds.
+    /// Each cell is the time, in nanoseconds, at which its connections so far are paid off.
     table: Box<[AtomicU64]>,
     /// Held while a client of these places is admitted.
     turns: [Mutex<()>; TURNS],
@@ -142,11 +143,12 @@ impl Rates {
         }
     }
 
-    /// Takes a new connection of a client into account, unless it comes too early. A refused connection costs nothing.
+    /// Charges a new connection to a client. Returns false, and charges nothing, if the connection comes too early.
     ///
-    /// The first row with room decides, in one atomic step. The other rows are charged up to a full burst: the client's own
-    /// connections cannot have made more, and what other clients did to the cell ends with it. Another connection of this
-    /// client waits until all rows are charged: it would find room in a row that this one has not charged yet.
+    /// The first row with room decides, in one atomic step. The other rows are charged up to a full burst at most,
+    /// because the client's own connections cannot have charged more.
+    /// Another connection of this client waits until all rows are charged: it would find room in a row that this one has
+    /// not charged yet.
     pub fn admit(&self, places: &Places, now: Nanos) -> bool {
         let _turn = self.turns[places.0[0] as usize % TURNS].lock().unwrap_or_else(PoisonError::into_inner);
         let full = now.saturating_add(self.burst).0;
@@ -209,7 +211,7 @@ mod tests {
                     *open -= 1;
                 }
             }
-            // What is taken back leaves nothing behind.
+            // Connections that were taken back leave no trace.
             for (number, open) in exact {
                 (0..open).for_each(|_| counts.close(&hasher.places(client(number))));
             }
@@ -277,7 +279,7 @@ mod tests {
             let mistakes = (0..ASKED).filter(is_mistaken).count() as f64;
             let bound = f64::from(ASKED) / f64::from(4 * room).powi(ROWS as i32);
             println!("room {room}: {mistakes} of {ASKED} refused by mistake, bound {bound}");
-            // The bound is on the mean: beyond it by six standard deviations, the table is wrong.
+            // The bound is on the mean. A result six standard deviations beyond it means that the table is wrong.
             assert!(mistakes <= bound + 6.0 * bound.sqrt(), "seed {seed}: {mistakes} > {bound}");
         }
     }

@@ -12,7 +12,7 @@ const SPEEDS: [f64; 3] = [1_000.0, 2_000.0, 4_000.0];
 /// The longest wait in an accept queue, in seconds; the server refuses the rest.
 const LONGEST_WAIT_S: f64 = 0.05;
 
-/// A server in the world: a queue, and what it has measured since its last report.
+/// A simulated server: a queue, and its measurements since its last report.
 struct Simulated {
     speed: f64,
     waiting: f64,
@@ -43,7 +43,7 @@ struct World {
 }
 
 impl World {
-    /// Servers under a share of their joint capacity, each asked for its weight at this interval.
+    /// Makes servers whose requests take `share` of their joint capacity. Each is asked for its weight every `every`.
     fn new(law: Law, share: f64, every: Nanos, seed: u64) -> World {
         let mut rng = Seed(seed).rng();
         let now = Nanos::SECOND;
@@ -52,7 +52,7 @@ impl World {
             waiting: 0.0,
             weight: Weight { law, ..Weight::new(now) },
             known: 1,
-            // The load balancer asks each server at another moment.
+            // The load balancer asks each server at a different moment.
             next_report: now + Nanos::from_secs_f64(every.as_secs_f64() * rng.random::<f64>()),
             up: true,
             served: 0.0,
@@ -197,7 +197,7 @@ fn a_server_that_dies_leaves_its_load_and_comes_back_gently() {
     world.servers[1].up = false;
     world.seconds(60);
     let without = world.seconds(60);
-    // 3500 requests a second are 70 % of the two that are left.
+    // 3500 requests a second are 70 % of the capacity of the two servers that are left.
     assert!(mean_busy(&without, 0) < 0.9 && mean_busy(&without, 2) < 0.75);
     let now = world.now;
     let server = &mut world.servers[1];

@@ -11,18 +11,21 @@
 //!
 //! The parent dispatches nothing. It is the paper's resource controller:
 //!
-//! - The first worker by the schedule had no room (`crowded`), or connections wait at a full worker: the parent starts one.
-//! - A worker has been idle: the parent clears `alive`, moves the queue, and tells the worker to end.
-//! - A worker has died or is silent: the same, and the listener listens again, for the successor or the same worker.
+//! - If the first worker by the schedule had no room (`crowded`), or connections wait at a full worker, the parent
+//!   starts one.
+//! - If a worker has been idle for too long, the parent clears `alive`, moves the queue, and tells the worker to end.
+//! - If a worker has died or is silent, the parent clears `alive`, moves the queue, and listens again, for the
+//!   successor or for the same worker.
 //!
-//! To move a queue, the parent shuts the listener down. The kernel then runs the program for each waiting connection, and
-//! moves it. Where no other worker is alive, the queue stays, because the parent holds the listeners too.
+//! To move a queue, the parent shuts the listener down. The kernel then runs the program for each waiting connection,
+//! and moves the connection. If no other worker is alive, the connections stay in the queue, because the parent holds
+//! the listeners too.
 //!
 //! Owns the parent's thread and the words that workers show. [`account`] decides, [`queues`] are the listeners with the
 //! program, [`arrivals`] is the worker's side, and [`report`] computes the worker's C_i and T_i.
 //!
-//! Invariants: `alive` is cleared before a listener stops; while no worker has a connection, or is awaited, the parent sleeps
-//! until a connection comes.
+//! Invariants: `alive` is cleared before a listener stops. While no worker has a connection, and none is starting or
+//! silent, the parent sleeps until a connection comes.
 //!
 //! Deviations from the paper: the worker itself measures T_i and C_i, so that a stuck worker keeps its T_i. A connection that
 //! needs one more worker waits in a full worker's queue, and is moved when the new worker answers.
@@ -55,19 +58,19 @@ use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};
 pub use arrivals::work;
 
-/// Words of a worker in shared memory, after [`IDLE_FROM`]: the turns of its loop, and its open connections. The parent
-/// writes [`PINCHED_FROM`]: the time from which on no other worker could take the connections in the queue, or 0.
+/// Words of a worker in shared memory, after [`IDLE_FROM`]: the turns of its loop, and its open connections. The
+/// parent writes [`PINCHED_FROM`]: the time since which no other worker can take the connections in the queue, or 0.
 const TURNS: usize = IDLE_FROM + 1;
 const OPEN: usize = TURNS + 1;
 const PINCHED_FROM: usize = OPEN + 1;
 const WORDS: usize = PINCHED_FROM + 1;
 
-/// Time between two looks of the parent while connections come. A new worker takes about as long to begin.
+/// Interval of the parent's looks while connections come. A new worker takes about as long to begin.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
-/// Time between two looks when no connection has come for [`CALM_AFTER`] and some are open.
+/// Interval of the looks when no connection has come for [`CALM_AFTER`] and some are open.
 const LOOK_RARELY: Nanos = Nanos::from_millis(100);
 const CALM_AFTER: Nanos = Nanos::SECOND;
-/// Time without another attempt after a worker could not be started.
+/// Delay before the parent starts a worker again after an attempt failed.
 const PAUSE: Nanos = Nanos::SECOND;
 
 /// Loads the program.
@@ -85,7 +88,8 @@ pub fn load(plan: &Plan) -> Result<Steering, BpfError> {
 /// Starts the parent's thread.
 ///
 /// # Errors
-/// [`ServeError`]: listening, descriptors, the thread; the kernel does not take the program.
+/// [`ServeError`]: the server cannot listen, open a descriptor or start the thread, or the kernel rejects the
+/// program.
 pub fn start(plan: &Plan, steering: Steering) -> Result<LoopHandle, ServeError> {
     let config = plan.config();
     let settings = smped_settings(config);
@@ -157,9 +161,9 @@ struct Parent {
     counts: SteeringCounts,
     /// The program's count of crowded connections at the last look.
     crowded: u64,
-    /// The parent does not sleep before, because connections have come.
+    /// Until this time the parent looks regularly, even if no connection is open, because connections came recently.
     awake_until: Nanos,
-    /// When it looks next, unless it sleeps.
+    /// The time of the next look, unless the parent sleeps.
     look_at: Nanos,
     stop: Stop,
     drain_timeout: Nanos,
@@ -186,7 +190,7 @@ impl Parent {
         self.end()
     }
 
-    /// Sleeps until something is to be done. Returns whether a connection has woken it.
+    /// Sleeps until an event or a deadline. Returns true if a connection has woken the parent.
     fn wait(&self) -> io::Result<bool> {
         let now = self.fleet.clock().now();
         let asleep = now >= self.awake_until && self.account.is_idle();
@@ -215,7 +219,7 @@ impl Parent {
                     self.queues.reset(slot);
                     self.welcome(slot, false);
                 }
-                // A worker needs a place, and others have idle connections.
+                // The worker is at the connection limit, and another worker's connection has been idle longest.
                 Event::Said(..) => {
                     let account = &self.account;
                     let answers = |slot| account.state(slot) == State::Running;
@@ -229,11 +233,11 @@ impl Parent {
         Ok(())
     }
 
-    /// A worker was started: gives it its listeners.
+    /// Gives its listeners to a worker that was started.
     fn welcome(&mut self, slot: usize, alive: bool) {
         let listeners = self.queues.listeners(slot).iter();
         let sockets: Vec<_> = listeners.map(|listener| listener.socket.as_fd()).collect();
-        // One that has died meanwhile will be reported.
+        // If the worker has died meanwhile, the fleet reports it.
         let _ = self.fleet.send(slot, b"", &sockets);
         self.account.started(slot, alive, self.fleet.clock().now());
     }
@@ -253,7 +257,7 @@ impl Parent {
     fn left(&mut self, slot: usize) {
         self.account.left(slot);
         self.forget(slot);
-        // The worker's loop may have changed the backlog, which listens again.
+        // When the worker's loop changed the backlog, it may have made the listener listen again.
         self.queues.shut(slot);
     }
 
@@ -263,11 +267,11 @@ impl Parent {
         self.fleet.own(slot)[OPEN].swap(0, Ordering::SeqCst)
     }
 
-    /// Gives the queue of a worker to the others, if there are any.
+    /// Moves the queue of a worker to others, if any other is alive.
     fn move_queue(&mut self, slot: usize) {
         if self.account.another_is_alive(slot) {
             self.or_say(slot, |queues| queues.hand_over(slot));
-            // The worker's own count of its queue is wrong now. A dead worker needs no message.
+            // The message makes the worker count its queue anew. A dead worker needs no message.
             let _ = self.fleet.send(slot, b"", &[]);
         }
     }
@@ -322,13 +326,14 @@ impl Parent {
             Sight::FallsSilent => {
                 self.counts.workers_silent += 1;
                 record.set_alive(false);
-                // The worker would not close a connection for another one.
+                // A silent worker would not close its longest-idle connection when told.
                 words[IDLE_FROM].store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// Moves the queue of a worker that does not accept to others. Returns whether only another worker could help.
+    /// Moves the queue of a worker that does not accept or is full. Returns true if the worker is full and no other
+    /// has room, so that only one more worker could help.
     fn relieve(&mut self, slot: usize, now: Nanos) -> bool {
         if !self.queues.is_open(slot) {
             self.or_say(slot, |queues| queues.open(slot));

@@ -11,13 +11,15 @@
 //!                           └───── died ───────┘
 //! ```
 //!
-//! A worker counts its turns in shared memory. A worker that makes none while connections wait in its queue is silent: it
-//! was stopped, or its disk was. A worker that sleeps because nobody waits is not.
+//! A worker counts its turns in shared memory. A worker that makes none for 100 ms while connections wait in its
+//! queue is silent: it is stopped, or waits for its disk. A worker that sleeps while its queue is empty is not
+//! silent.
 //!
 //! Owns the state of each worker, whether it is alive (gets connections), the number of workers, and their idle times. Pure:
 //! no clock, no memory, no socket. The parent passes in readings and carries out the results.
 //!
-//! Invariants: a worker that does not run is not alive, but for those that the server starts with; never more than P_max.
+//! Invariants: only a running worker is alive, except for those that the server starts with. There are never more
+//! than P_max workers.
 
 use base::Nanos;
 
@@ -25,16 +27,17 @@ use super::super::handover::ANSWER_WITHIN;
 use super::super::resources::{Resources, Surplus};
 use crate::architecture::smped::settings::SmpedSettings;
 
-/// Time in which a starting worker keeps others from being started.
+/// Time for which a starting worker keeps others from being started.
 const BEGINS_WITHIN: Nanos = Nanos::SECOND;
 
-/// Time without an event after which connections that are not there count as SYNs without a client.
+/// Time without a change after which counted connections that the worker does not have are taken for SYNs without a
+/// client.
 const GHOSTS_AFTER: Nanos = Nanos::SECOND;
 
 /// The state of a worker's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody is in the place.
+    /// The slot has no worker.
     Vacant,
     /// It has been started and has made no turn yet.
     Starting,
@@ -53,11 +56,12 @@ pub enum State {
 pub struct Seen {
     /// Turns of its loop.
     pub turns: u64,
-    /// Connections that it has.
+    /// Open connections.
     pub open: u64,
-    /// C_i: open connections, those in its queue, and those that the kernel has given it since its last report.
+    /// C_i: open connections, connections in the queue, and those that the kernel has given the worker since its last
+    /// report.
     pub connections: u64,
-    /// Connections ever given to its place.
+    /// Connections that the kernel has ever given to the slot.
     pub assigned: u64,
 }
 
@@ -66,11 +70,11 @@ pub struct Seen {
 pub enum Sight {
     /// Nothing is to be done.
     Nothing,
-    /// It has begun, or answers again: it is alive from now on.
+    /// It has begun, or answers again, and is alive from now on.
     Answers,
-    /// It is silent: it is not alive from now on, and its queue is for others.
+    /// It has fallen silent. It is no longer alive, and its queue is for others.
     FallsSilent,
-    /// It is counted as having connections that never came: it has to count anew.
+    /// C_i counts connections that never came: the worker has to count anew.
     Ghosts,
 }
 
@@ -79,9 +83,9 @@ struct Place {
     state: State,
     alive: bool,
     seen: Seen,
-    /// The time from which on connections have waited without a turn.
+    /// The time since which connections have waited without a turn.
     stuck_since: Option<Nanos>,
-    /// When its turns or its assigned connections moved last.
+    /// The time at which its turns or its assigned connections last changed.
     moved_at: Nanos,
     idle_since: Nanos,
 }
@@ -92,7 +96,7 @@ pub struct Account {
     resources: Resources,
     c_max: u64,
     places: Vec<Place>,
-    /// No worker is started before.
+    /// No worker is started before this time.
     pause_until: Nanos,
 }
 
@@ -115,7 +119,8 @@ impl Account {
         }
     }
 
-    /// A worker was started in a vacant slot, or in place of one that died. It is `alive` at once if nobody else is there.
+    /// Records a worker that was started in a vacant slot, or in place of one that died. The workers that the server
+    /// starts with are `alive` at once.
     pub fn started(&mut self, slot: usize, alive: bool, now: Nanos) {
         let place = &mut self.places[slot];
         assert!(matches!(place.state, State::Vacant | State::Down), "the slot has a worker");
@@ -124,25 +129,25 @@ impl Account {
             Place { state: State::Starting, alive, seen, stuck_since: None, moved_at: now, idle_since: now };
     }
 
-    /// A worker has died.
+    /// Records the death of a worker.
     pub fn died(&mut self, slot: usize) {
         let place = &mut self.places[slot];
         place.alive = false;
         place.state = if place.state == State::Leaving { State::Vacant } else { State::Down };
     }
 
-    /// A worker that was told to end has ended.
+    /// Records the end of a worker that was told to end.
     pub fn left(&mut self, slot: usize) {
         self.places[slot].alive = false;
         self.places[slot].state = State::Vacant;
     }
 
-    /// The state of a slot.
+    /// Returns the state of a slot.
     pub fn state(&self, slot: usize) -> State {
         self.places[slot].state
     }
 
-    /// The slots that listen: those of workers, and of workers that died and are to be replaced.
+    /// Returns the slots that listen: those of workers, and of workers that died and are to be replaced.
     pub fn listening(&self) -> impl Iterator<Item = usize> + use<> {
         let listens = |state: State| !matches!(state, State::Vacant | State::Leaving);
         let slots: Vec<usize> = (0..self.places.len()).filter(|slot| listens(self.state(*slot))).collect();
@@ -165,13 +170,13 @@ impl Account {
         self.places[slot].alive && self.places[slot].seen.open >= self.c_max
     }
 
-    /// Returns true if no worker has a connection, and none is awaited to begin or to answer.
+    /// Returns true if no worker has a connection, and none is starting or silent.
     pub fn is_idle(&self) -> bool {
         let awaited = |place: &Place| matches!(place.state, State::Starting | State::Silent);
         self.places.iter().all(|place| place.seen.connections == 0 && !awaited(place))
     }
 
-    /// Takes in a reading of a worker. `waits` returns true if its queue has a connection; it is called only if that
+    /// Evaluates a reading of a worker. `waits` returns true if its queue has a connection; it is called only if that
     /// matters. Returns the result, and true if the kernel has given the worker connections since the last look.
     pub fn look(
         &mut self,
@@ -193,7 +198,8 @@ impl Account {
         (place.sight(turned, waits, now), given)
     }
 
-    /// The slot for one more worker, if there may be one: one starts at a time, or one a second where they do not begin.
+    /// Returns the slot for one more worker, if one may be started. A worker that does not begin holds the next one
+    /// up for a second.
     pub fn vacancy(&self, now: Nanos) -> Option<usize> {
         let free = self.places.iter().position(|place| place.state == State::Vacant);
         free.filter(|_| !self.one_starts(now) && now >= self.pause_until && self.may_start())
@@ -214,12 +220,12 @@ impl Account {
         self.resources.may_start(self.count(|state| state != State::Vacant))
     }
 
-    /// No worker is started for a time, because the last one could not be.
+    /// Starts no worker until this time, because the last one could not be started.
     pub fn pause(&mut self, until: Nanos) {
         self.pause_until = until;
     }
 
-    /// The worker to stop next, and when.
+    /// Returns the worker to stop next, and the time to stop it.
     pub fn next_surplus(&self) -> Option<Surplus> {
         let idle = self.places.iter().enumerate().filter_map(|(slot, place)| {
             let idles = place.state == State::Running && place.seen.connections == 0;
@@ -229,7 +235,7 @@ impl Account {
         self.resources.surplus(workers, idle)
     }
 
-    /// A worker that has been idle for too long, to be told to end. It is not alive any more.
+    /// Returns a worker that has been idle for too long, to be told to end. It is not alive any more.
     pub fn take_surplus(&mut self, now: Nanos) -> Option<usize> {
         let surplus = self.next_surplus().filter(|surplus| surplus.at <= now)?;
         self.places[surplus.slot].state = State::Leaving;

@@ -12,8 +12,8 @@
 //! leaves connections in its queue: the parent moves them to workers that have room, starts one, or has a connection
 //! reclaimed. If none of these helps for [`STILL`], the worker makes room by itself, as at the connection limit.
 //!
-//! The connection limit is one number for all workers ([`Share::of_process`]). At the limit the longest-idle connection of
-//! all is closed: another worker's by way of the parent.
+//! The connection limit is one number for all workers ([`Share::of_process`]). At the limit the longest-idle
+//! connection of all workers is closed; if it is another worker's, the worker asks the parent.
 //!
 //! Invariant: nothing here waits for the parent.
 
@@ -50,7 +50,7 @@ use crate::threads::LoopHandle;
 /// Runs a worker until it is told to end and its connections have ended. Blocks.
 ///
 /// # Errors
-/// [`ServeError::System`]: descriptors; its loop fails in a way that is our mistake.
+/// [`ServeError::System`] for want of descriptors, or if the loop fails by a mistake of ours.
 pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let memory = worker.inherited.pop().ok_or(ServeError::NoParent)?;
     let workers = Workers::open(memory).map_err(system("map the memory of the workers"))?;
@@ -89,12 +89,13 @@ pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let ran = worker.plan.run_worker(parts);
     let LoopHandle { thread, stop, .. } = answers;
     stop.ask();
-    // Its end changes nothing any more.
+    // The result of this thread no longer matters.
     let _ = thread.join();
     ran.map_err(system("run the event loop of a worker"))
 }
 
-/// The listeners, which the parent sends first; `None` if the worker is to end before it has begun. Blocks.
+/// Receives the listeners, which the parent sends first. Returns `None` if the worker is to end before it has begun.
+/// Blocks.
 fn listeners(worker: &Worker, control: &Control) -> Result<Option<Vec<Listener>>, ServeError> {
     loop {
         match control.receive() {
@@ -119,19 +120,19 @@ struct OwnQueue {
     control: Control,
     /// Shared memory, read by the parent and the other workers.
     slot: Arc<Slot>,
-    /// The number of its place.
+    /// The worker's place.
     place: usize,
     /// The memory that the kernel's program chooses by.
     workers: Workers,
     listeners: Listeners,
     share: Share,
     c_max: usize,
-    /// Connections taken from the queues, those turned away among them.
+    /// Connections taken from the queues, including those turned away.
     taken: u64,
-    /// When the last one was.
+    /// The time at which the worker last accepted a connection.
     last_taken: Nanos,
     report: Report,
-    /// Idle connections that the parent wants closed.
+    /// Number of idle connections that the parent wants closed.
     asked: usize,
     draining: bool,
     stop: Stop,
@@ -139,7 +140,7 @@ struct OwnQueue {
 }
 
 impl OwnQueue {
-    /// Hears the parent.
+    /// Handles the messages of the parent.
     fn hear_parent(&mut self) {
         loop {
             match self.control.receive() {
@@ -160,7 +161,8 @@ impl OwnQueue {
         !self.draining && self.share.taken_here() >= self.c_max
     }
 
-    /// At C_max: leaves connections in the queue while others come free or have room.
+    /// Handles waiting connections at C_max. Leaves them in the queue while connections come free or another worker
+    /// may help.
     fn wait_for_room(&self, index: usize, now: Nanos) -> Accepted {
         let pinched_from = Nanos(self.slot.own()[PINCHED_FROM].load(Ordering::Relaxed));
         let still = |since: Nanos| since.saturating_add(STILL) <= now;
@@ -218,7 +220,8 @@ impl Arrivals for OwnQueue {
         look
     }
 
-    /// Asks the parent, if the longest-idle connection is another worker's. A worker at C_max needs a place of its own.
+    /// Asks the parent to have the longest-idle connection closed, if it is another worker's. At C_max that would not
+    /// help: the worker needs one of its own places.
     fn reclaim_elsewhere(&mut self, idle_from: Nanos) -> bool {
         let elsewhere = !self.is_full() && self.slot.idle_elsewhere() < idle_from;
         elsewhere && matches!(self.control.send(b"", &[]), Ok(Sent::Yes | Sent::Full))

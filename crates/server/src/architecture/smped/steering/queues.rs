@@ -3,7 +3,7 @@
 //! Each slot has a listener at every address, from the server's start to its end. The worker in the slot accepts from
 //! them. The parent keeps them open, so that a queue outlives its worker. A slot without a worker does not listen.
 //!
-//! Owns which slots listen. Leaves out which workers are alive: the account decides that.
+//! Owns the set of slots that listen. The account decides which workers are alive.
 //!
 //! Invariant: an open slot is in the program's map at every address.
 
@@ -25,23 +25,23 @@ pub struct Queues {
     steering: Steering,
     by_slot: Vec<Vec<Listener>>,
     open: Vec<bool>,
-    /// The program chooses at every address.
+    /// True once the program chooses at every address.
     in_force: bool,
     backlog: u32,
     capacity: u64,
 }
 
 impl Queues {
-    /// The queues of these listeners, of which none listens yet. A worker has room for `capacity` connections.
+    /// Makes the queues of these listeners, none of which listens yet. A worker has room for `capacity` connections.
     pub fn new(steering: Steering, by_slot: Vec<Vec<Listener>>, backlog: u32, capacity: u64) -> Queues {
         let open = vec![false; by_slot.len()];
         Queues { steering, by_slot, open, in_force: false, backlog, capacity }
     }
 
-    /// Has a slot listen. The first slot that does brings the program into force.
+    /// Makes a slot listen. The first slot that listens puts the program into force.
     ///
     /// # Errors
-    /// [`ServeError::Listen`]; [`ServeError::System`] where the kernel does not take the listener.
+    /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel rejects the listener.
     pub fn open(&mut self, slot: usize) -> Result<(), ServeError> {
         for (address, listener) in self.by_slot[slot].iter().enumerate() {
             let failed = |cause| ServeError::Listen { address: listener.address, cause };
@@ -55,13 +55,14 @@ impl Queues {
         Ok(())
     }
 
-    /// Has a slot listen no more. The kernel moves the connections in its queue to other workers.
+    /// Stops a slot from listening. The kernel moves the connections in its queue to other workers.
     pub fn shut(&mut self, slot: usize) {
         self.by_slot[slot].iter().for_each(Listener::hand_over);
         self.open[slot] = false;
     }
 
-    /// Has the kernel move the connections in the queue of a slot to other workers. The slot goes on listening.
+    /// Makes the kernel move the connections in the queue of a slot to other workers. The slot listens again
+    /// afterwards.
     ///
     /// # Errors
     /// As [`Queues::open`]; the slot does not listen then.
@@ -80,7 +81,7 @@ impl Queues {
         self.depth(slot) > 0
     }
 
-    /// Connections in the queue of a slot.
+    /// Returns the number of connections in the queue of a slot.
     pub fn depth(&self, slot: usize) -> u64 {
         Listener::queues(&self.by_slot[slot]).depth.into()
     }
@@ -90,27 +91,27 @@ impl Queues {
         self.by_slot.iter().flatten().for_each(Listener::seal);
     }
 
-    /// The listeners of a slot.
+    /// Returns the listeners of a slot.
     pub fn listeners(&self, slot: usize) -> &[Listener] {
         &self.by_slot[slot]
     }
 
-    /// The addresses of the server.
+    /// Returns the addresses of the server.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.by_slot[0])
     }
 
-    /// The record of a worker.
+    /// Returns the record of a worker.
     pub fn worker(&self, slot: usize) -> Worker<'_> {
         self.steering.workers().worker(slot)
     }
 
-    /// The program's counters.
+    /// Returns the program's counters.
     pub fn totals(&self) -> Totals {
         self.steering.totals()
     }
 
-    /// Clears the record of a slot, for a worker that is about to be there.
+    /// Clears the record of a slot for a new worker.
     pub fn reset(&self, slot: usize) {
         let worker = self.worker(slot);
         worker.set_alive(false);
@@ -119,7 +120,7 @@ impl Queues {
         worker.set_capacity(self.capacity);
     }
 
-    /// The memory of the workers, for another process.
+    /// Returns the memory of the workers, for another process.
     ///
     /// # Errors
     /// EMFILE.
@@ -127,7 +128,7 @@ impl Queues {
         self.steering.workers().as_fd().try_clone_to_owned()
     }
 
-    /// The same memory, for figures that outlive the queues.
+    /// Maps the same memory once more, for figures that outlive the queues.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors, memory.
@@ -140,7 +141,7 @@ fn refused(error: BpfError) -> ServeError {
     system("steer connections to workers")(io::Error::other(error))
 }
 
-/// The program's name of a schedule.
+/// Returns the program's name of a schedule.
 pub fn schedule(schedule: Schedule) -> bpf::steering::Schedule {
     match schedule {
         Schedule::Smped => bpf::steering::Schedule::LeastProduct,

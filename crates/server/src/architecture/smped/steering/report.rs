@@ -1,15 +1,15 @@
 //! The report of a worker: C_i and T_i.
 //!
-//! C_i counts the worker's open connections and those in its queue. The queue is not asked each turn:
+//! C_i counts the worker's open connections and those in its queue. The worker does not ask for the queue's length
+//! each turn, but computes it:
 //!
 //! ```text
 //!   waiting = assigned (counted by the kernel's program at each SYN) - taken from the queue + offset
 //! ```
 //!
-//! The offset corrects for SYNs whose handshake never ends, connections that the kernel's hash placed, and a moved queue. Once
-//! a second the worker compares with the length of its queue. Connections that are missing may
-//! still be in their handshake. Those that have been missing for two looks are not.
-//!
+//! The offset corrects for SYNs whose handshake never ends, connections that the kernel's hash placed, and a moved
+//! queue. Once a second the worker compares the result with the length of its queue. Missing connections may still be
+//! in their handshake; those that are missing at two looks in a row are gone.
 //! T_i is smoothed by [`Feedback`], each period by the worker itself.
 //!
 //! Pure: the caller reads memory and queue.
@@ -20,19 +20,19 @@ use super::super::feedback::Feedback;
 
 /// Time between two looks at the queue's length.
 const LOOK_EVERY: Nanos = Nanos::SECOND;
-/// A T_i that is as good as 0, in replies per second.
+/// A T_i that counts as 0, in replies per second.
 const NOTHING: f64 = 1e-3;
 
 /// Counts of the worker, read before it waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
-    /// Connections that the kernel's program has ever given to its place.
+    /// Connections that the kernel's program has ever given to the worker's slot.
     pub assigned: u64,
-    /// Connections that it has taken from its queue.
+    /// Connections taken from the queue.
     pub taken: u64,
-    /// Connections that it has.
+    /// Open connections.
     pub open: u64,
-    /// Replies that it has sent.
+    /// Replies sent.
     pub replies: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Report {
     offset: i64,
     /// Connections that were missing at the last look.
     missing: i64,
-    /// The time of the next look at the queue; `None` has the next report look.
+    /// The time of the next look at the queue; `None` makes the next report look.
     look_at: Option<Nanos>,
 }
 
@@ -77,12 +77,13 @@ impl Report {
         }
     }
 
-    /// Has the next report count the queue by its length alone, after the parent has moved it.
+    /// Makes the next report take the queue's length as it is, because the parent has moved the queue.
     pub fn recount(&mut self) {
         self.look_at = None;
     }
 
-    /// The report of this moment. `depth` is asked for the length of the queue, once a second.
+    /// Returns the report for `now`. Calls `depth` for the length of the queue at most once a second, or after
+    /// [`Report::recount`].
     pub fn tell(&mut self, known: Known, depth: impl FnOnce() -> u64, now: Nanos) -> Told {
         let counted = known.assigned as i64 - known.taken as i64;
         let busy = known.open > 0 || counted + self.offset > 0;

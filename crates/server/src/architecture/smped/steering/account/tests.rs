@@ -63,7 +63,7 @@ fn a_worker_is_silent_that_lets_somebody_wait_without_a_turn() {
     assert_eq!(see(&mut account, 0, seen, at(0)), Sight::Nothing);
     assert_eq!(account.look(0, seen, || true, at(20)).0, Sight::Nothing);
     assert_eq!(account.look(0, seen, || true, at(119)).0, Sight::Nothing);
-    // It sleeps with an empty queue, and the next one to wait has waited for no time.
+    // The worker slept with an empty queue, so the next connection has not waited yet.
     assert_eq!(account.look(0, seen, || false, at(120)).0, Sight::Nothing);
     assert_eq!(account.look(0, seen, || true, at(140)).0, Sight::Nothing);
     assert_eq!(account.look(0, Seen { turns: 2, ..seen }, || true, at(200)).0, Sight::Nothing, "a turn");
@@ -133,7 +133,7 @@ fn full_workers_and_those_with_room_are_told_apart() {
     let mut account = account("c-max=2,p-min=2,initial=2,p-max=2");
     see(&mut account, 0, has(2), at(0));
     assert!(account.is_full(0) && account.another_has_room(0) && !account.is_full(1) && !account.is_idle());
-    // A queue that fills it counts, too.
+    // A worker that its queue fills has no room either.
     see(&mut account, 1, Seen { open: 1, ..has(2) }, at(0));
     assert!(!account.is_full(1) && !account.another_has_room(0));
 }
