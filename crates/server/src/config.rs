@@ -45,7 +45,7 @@ pub struct AdminSettings {
 /// The settings of one host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Its names; empty for a default host that has only the names of no other host.
+    /// Its names. A default host may have none; it answers for every name that no other host has.
     pub names: Vec<HostName>,
     /// The directory to serve.
     pub root: PathBuf,
@@ -87,7 +87,7 @@ pub struct ServeConfig {
     pub workers: Option<usize>,
     /// Processors to pin the loops to, in turn. Empty selects all allowed processors.
     pub cpus: Vec<usize>,
-    /// The most open connections of all loops together.
+    /// Maximum number of open connections, over all loops.
     pub max_connections: usize,
     /// The limits of each client, and the proxies in front of the server.
     pub clients: ClientSettings,
@@ -132,7 +132,7 @@ pub struct ServeConfig {
 }
 
 impl ServeConfig {
-    /// Returns the access logs of the server and of all hosts, each once.
+    /// Returns the access logs of the server and of all hosts, without duplicates.
     pub fn logs(&self) -> Vec<&LogTarget> {
         let mut logs: Vec<&LogTarget> = Vec::new();
         for log in self.access_log.iter().chain(self.hosts.iter().flat_map(|host| &host.access_log)) {
@@ -143,7 +143,7 @@ impl ServeConfig {
         logs
     }
 
-    /// Returns the most open files that the caches of one loop hold.
+    /// Returns the maximum number of open files in the caches of one loop.
     pub(crate) fn open_files(&self) -> usize {
         self.hosts.iter().map(|host| host.site.cache.open_files).sum()
     }
@@ -154,7 +154,7 @@ impl ServeConfig {
         self.driver.unwrap_or(if is_uring { Driver::Completion } else { Driver::Readiness })
     }
 
-    /// Returns the system calls to keep beside those that every server makes.
+    /// Returns the system calls to keep besides those that every server makes.
     pub(crate) fn kept_calls(&self, starts_processes: bool) -> Calls {
         Calls {
             processes: starts_processes,

@@ -11,9 +11,9 @@
 //! [`Confinement::begin`] restricts files before any other thread exists, because Landlock holds for the threads that
 //! follow. [`Confinement::finish`] changes the user and restricts the system calls of all threads, once everything is
 //! open. The threads that serve wait for it (`privileges`), so no client meets a privileged thread. A thread that has
-//! waited starts the worker processes. They inherit all of it, and refuse themselves some more calls (`processes`).
+//! waited starts the worker processes. They inherit the confinement, and give up some more calls (`processes`).
 //!
-//! Leaves the system calls for it to the crate `confine`.
+//! The crate `confine` makes the system calls.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -72,7 +72,8 @@ impl Confinement {
         }
     }
 
-    /// Changes the user, restricts the system calls, and lets the threads go that wait. `None` if nothing is confined.
+    /// Changes the user, restricts the system calls, and releases the waiting threads. Returns `None` if nothing is
+    /// confined.
     ///
     /// # Errors
     /// [`ServeError::System`]: the user cannot be changed. [`ServeError::Root`]: the new user cannot open a
@@ -130,7 +131,7 @@ fn describe(
     parts.join(", ")
 }
 
-/// The calls that settings need, beside those of every server.
+/// Names the calls that settings need besides those of every server.
 fn exceptions(kept: Calls) -> String {
     let all = [
         (kept.processes, "execve for workers"),
@@ -160,13 +161,13 @@ fn unusable(config: &ServeConfig, account: &Account) -> Vec<String> {
     unreadable.chain(unwritable).collect()
 }
 
-/// Certificates, keys, OCSP responses, and the other files that are read again while the server runs.
+/// Returns certificates, keys, OCSP responses, and the other files that are read again while the server runs.
 fn read_again(config: &ServeConfig) -> impl Iterator<Item = &Path> {
     let certificates = config.tls.iter().flat_map(tls::Files::paths);
     certificates.chain(config.reads_again.iter().map(AsRef::as_ref))
 }
 
-/// The access logs that are files.
+/// Returns the access logs that are files.
 fn log_files(config: &ServeConfig) -> impl Iterator<Item = &Path> {
     config.logs().into_iter().filter_map(|log| match log {
         LogTarget::File(path) => Some(path.as_path()),
@@ -205,7 +206,7 @@ fn files(config: &ServeConfig, starts_processes: bool) -> Files {
 
 /// Keeps a log for its later openings: a regular file may be rotated, a device or a FIFO stays where it is.
 fn keep_log(files: &mut Files, path: &Path) {
-    // A rule needs the file itself where its folder is not kept. A failure is reported when the log is opened.
+    // If the folder is not kept, a rule needs an existing file. Opening the log reports a failure.
     let _ = path.exists() || OpenOptions::new().append(true).create(true).open(path).is_ok();
     if path.is_file() {
         files.keep_replaceable(path, Kept::Write);

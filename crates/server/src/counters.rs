@@ -1,8 +1,8 @@
-//! The server's counters, and their way out of the loops.
+//! The server's counters, and how the loops publish them.
 //!
 //! Each loop counts for itself, in plain integers. It publishes a copy at most every [`PUBLISH_EVERY`], and before it
-//! goes to sleep with something new. Publishing takes one uncontended lock, and a request costs nothing. Readers see
-//! figures that are at most that old.
+//! goes to sleep with something new. Publishing takes one uncontended lock; counting a request takes none. Readers
+//! see figures that are at most [`PUBLISH_EVERY`] old.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use base::Nanos;
 use serde::Serialize;
 use sys::socket::AcceptQueue;
 
-/// The greatest age of published figures.
+/// Maximum age of published figures.
 pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);
 
 base::counts! {
@@ -306,8 +306,8 @@ impl Counters {
         }
     }
 
-    /// Adds the totals of the loop that answers refused connections. Its connections are none of the server's, but they
-    /// speak HTTP, and proxies tell their clients.
+    /// Adds the totals of the loop that answers refused connections. These do not count as connections of the server.
+    /// Their HTTP totals count, and those of client limits and of the PROXY protocol.
     pub fn add_refusals(&mut self, refused: &Counters) {
         self.http.add(&refused.http);
         self.http2.add(&refused.http2);
@@ -352,10 +352,10 @@ pub fn meaning(name: &str) -> Option<&'static str> {
     tables.into_iter().flatten().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
-/// Adds figures of the moment of reading: gauges, and totals that threads share.
+/// Adds figures as of the moment of reading: gauges, and totals that threads share.
 type Live = Arc<dyn Fn(&mut Counters) + Send + Sync>;
 
-/// Takes figures as soon as they are published.
+/// Receives figures as soon as they are published.
 type Shown = Arc<dyn Fn(&Counters) + Send + Sync>;
 
 /// The place where a loop, or a group of threads, publishes its counters.
@@ -372,7 +372,7 @@ impl Board {
         Board { live: Some(Arc::new(live)), ..Board::default() }
     }
 
-    /// Also shows what is published to `shown`, such as to the parent of this process.
+    /// Also passes published counters to `shown`, for example to show them to the parent process.
     pub fn shown_to(self, shown: impl Fn(&Counters) + Send + Sync + 'static) -> Board {
         Board { shown: Some(Arc::new(shown)), ..self }
     }

@@ -9,7 +9,7 @@ use crate::admin_access::AdminAddress;
 /// A reason why a server could not start, or why it ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Settings that exclude each other.
+    /// A setting that the server cannot accept, alone or beside another one.
     #[error("{setting} {given}: {accepted}")]
     Setting {
         /// The flag.
@@ -27,7 +27,7 @@ pub enum ServeError {
         /// The reason.
         cause: site::RootError,
     },
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
         /// The address.
@@ -35,7 +35,7 @@ pub enum ServeError {
         /// The kernel's error.
         cause: io::Error,
     },
-    /// The same, for the admin interface or a page.
+    /// The server cannot listen on the address of a side server, such as the admin interface.
     #[error("cannot listen on {address}: {cause}")]
     ListenAside {
         /// The address.

@@ -1,7 +1,7 @@
-//! The hosts of a configuration: their directories opened, their names and certificates brought together.
+//! Turns the hosts of a configuration into open directories with their names and certificates.
 //!
-//! Owns the way from settings to [`Hosts`]. The choice of a host is `site`'s, and that of a certificate is `tls`'s, which
-//! asks the same table of names.
+//! Owns the way from settings to [`Hosts`]. `site` chooses the host of a request, and `tls` chooses the certificate
+//! of a connection by the same table of names.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tls::Sessions;
 use crate::config::{HostConfig, ServeConfig};
 use crate::error::ServeError;
 
-/// The rules in force of every host.
+/// The rules in force, for each host.
 pub struct LiveHosts(Vec<LiveRules>);
 
 impl LiveHosts {
-    /// Returns those of a server that starts.
+    /// Returns the rules of a server's hosts at its start.
     pub fn of(hosts: &[HostConfig]) -> LiveHosts {
         LiveHosts(hosts.iter().map(|host| host.site.rules.clone()).collect())
     }
@@ -38,8 +38,8 @@ pub fn open_root(host: &HostConfig) -> Result<Root, ServeError> {
     Root::open(&host.root).map_err(|cause| ServeError::Root { host: host.title(), cause })
 }
 
-/// Opens the directories of all hosts, for the process that a user starts. Certificates of `tls` are chosen by the names of the hosts from here on, if there
-/// are several hosts.
+/// Opens the directories of all hosts, for the process that a user starts. If there are several hosts, `tls` chooses
+/// certificates by their names from now on.
 ///
 /// # Errors
 /// [`ServeError::Root`]; [`ServeError::Setting`] for a name that two hosts have.
@@ -47,7 +47,7 @@ pub fn open(config: &ServeConfig, tls: Option<&Sessions>) -> Result<Hosts, Serve
     opened_by(open_root, config, tls)
 }
 
-/// Opens the directories of all hosts again, for a worker process. One that is missing now may return.
+/// Opens the directories of all hosts again, for a worker process. A directory that is missing now may come back.
 ///
 /// # Errors
 /// Those of [`open`], except for a missing directory.

@@ -40,7 +40,7 @@ struct Link {
 struct List {
     first: u32,
     last: u32,
-    /// The time of the first link, so that reading it touches no link.
+    /// The `idle_from` of the first link, so that reading it touches no link.
     idle_from: Nanos,
 }
 
@@ -51,9 +51,9 @@ impl Default for List {
 }
 
 impl IdleList {
-    /// Enters a connection behind the others, or moves it there. It counts as idle from `idle_from` on, a time that
-    /// never decreases between two entries of a list. A connection whose time is the same stays where it is: a ready
-    /// event may find nothing to receive.
+    /// Appends a connection to its list, or moves it to the end. It counts as idle from `idle_from` on, which never
+    /// decreases from one entry of a list to the next. A connection whose `idle_from` is unchanged keeps its place,
+    /// because a ready event may find nothing to receive.
     pub fn enter(&mut self, key: Key, idle_from: Nanos, now: Nanos) {
         let place = key.index as usize;
         if self
@@ -114,8 +114,8 @@ impl IdleList {
         Some(Key { index: list.first, generation: link.generation })
     }
 
-    /// Returns the time since when, or from when, the longest-idle connection counts as idle; [`Nanos::MAX`] without
-    /// one.
+    /// Returns the time, past or future, from which the longest-idle connection counts as idle; [`Nanos::MAX`]
+    /// without one.
     pub fn idle_from(&self) -> Nanos {
         let [idle, silent] = self.lists;
         idle.idle_from.min(silent.idle_from)
@@ -162,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// Beside a plain vector in order.
+        /// Compares the list with a plain vector in the order of entering.
         #[test]
         fn keeps_the_order_of_entering(steps in prop::collection::vec((0_u32..12, 0..4), 1..200)) {
             let (mut list, mut model) = (IdleList::default(), Vec::<(u32, Nanos)>::new());

@@ -1,5 +1,5 @@
-//! The server's side of the kernel cache ([`bpf::kernel_cache`]): the choice of hot requests, their responses, and
-//! the validity of these.
+//! The server's side of the kernel cache ([`bpf::kernel_cache`]): chooses hot requests, renders their responses, and
+//! keeps these valid.
 //!
 //! ```text
 //!   loop: Sites ─> response ─> Observer: the same request 8 times? ──> queue of candidates
@@ -8,15 +8,15 @@
 //! ```
 //!
 //! Owns the keeper thread and the observers of the loops. The keeper renders each response with its own sites and
-//! protocol machine. So the kernel sends the bytes that a loop would send, and those of the right host: the program
-//! compares whole requests, with their `Host`.
+//! protocol machine, so the kernel sends the bytes that a loop would send. They are those of the right host, because
+//! the program compares whole requests, with their `Host`.
 //!
 //! Leaves out the program and its maps (`bpf`), and the list of architectures with a kernel cache
 //! ([`Choice::KernelCache`](crate::choices::Choice)).
 //!
-//! Invariants: an object is valid for a second after the last check of its file. So a keeper that hangs cannot
-//! keep an old file alive. Loops never wait for the keeper. Without the program the server serves as if the cache
-//! were off.
+//! Invariants: an object is valid for a second after the last check of its file, so a keeper that hangs cannot keep
+//! an old file alive. Loops never wait for the keeper. Without the program the server serves as if the cache were
+//! off.
 
 mod hot;
 mod keeper;
@@ -102,7 +102,7 @@ impl SharedCache {
         }
     }
 
-    /// Begins no more answers. Connections that the program answered continue until this value is dropped.
+    /// Answers no further requests. Connections that the program answered continue until this value is dropped.
     pub fn disable(&self) {
         self.program().set_enabled(false);
     }

@@ -14,8 +14,11 @@
 //!
 //! The other modules:
 //!
-//! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server runs;
-//! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`, `stop`, `error`; `confinement` and `privileges`, what is given up at the start; `check`, a trial without a start;
+//! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server
+//!   runs;
+//! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`,
+//!   `stop`, `error`; `confinement` and `privileges`, which give up rights at the start; `check`, which tries a
+//!   configuration without starting a server;
 //! - connections: `listener`, `accept`, `clients`, `proxy_protocol`, `slots`, `idle`, `refusals`, `refusal_loop`,
 //!   `overload_control`;
 //! - answers: `hosts`, `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;

@@ -5,9 +5,9 @@
 //! the port silently. So a given port is first bound without SO_REUSEPORT, which fails if another server listens
 //! there.
 //!
-//! A server that hands over passes its listening sockets on to another process. Each is then one socket in two processes:
-//! whatever one of them does to the socket happens to the other. So a process that has passed them on closes its
-//! descriptors and does nothing else. So does, at its end, a process whose sockets systemd keeps.
+//! A server that hands over passes its listening sockets on to another process. Both processes then share each
+//! socket, so an operation of one of them affects the other. A process that has passed its sockets on therefore only
+//! closes its descriptors. A process whose sockets systemd keeps does the same at its end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,8 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, soc
 use sys::poll::{self, PollFd, bits};
 use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections};
 
-/// Another process accepts from this process's listening sockets. They are the process's, and so is this.
+/// True once another process accepts from this process's listening sockets. Global, as the sockets belong to the
+/// process.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 
 /// Leaves the listening sockets of this process to another one, for good.
@@ -27,12 +28,12 @@ pub fn pass_on() {
     PASSED_ON.store(true, Ordering::Release);
 }
 
-/// Tells whether the listening sockets of this process are another one's now.
+/// Tells whether this process has passed its listening sockets on.
 pub fn are_passed_on() -> bool {
     PASSED_ON.load(Ordering::Acquire)
 }
 
-/// Listening sockets that another process has opened, by the address of the configuration that each stands for.
+/// Listening sockets that another process has opened, by configured address.
 #[derive(Default)]
 pub struct Inheritance {
     sockets: Vec<(SocketAddr, Vec<OwnedFd>)>,
@@ -51,7 +52,7 @@ impl Inheritance {
         }
     }
 
-    /// Has [`Inheritance::settle`] call this.
+    /// Sets the function that [`Inheritance::settle`] calls.
     pub fn settle_by(&mut self, settle: impl FnOnce() -> io::Result<()> + Send + 'static) {
         self.settle = Some(Box::new(settle));
     }
@@ -61,7 +62,7 @@ impl Inheritance {
         self.sockets.iter().map(|(address, _)| *address).collect()
     }
 
-    /// Takes the sockets of an address, which may be none.
+    /// Takes the sockets of an address; empty if there are none.
     pub fn take(&mut self, address: SocketAddr) -> Vec<OwnedFd> {
         let index = self.sockets.iter().position(|(known, _)| *known == address);
         index.map_or_else(Vec::new, |index| self.sockets.remove(index).1)
@@ -127,7 +128,7 @@ impl Listener {
     /// socket that was passed on.
     pub fn seal(&self) {
         if !are_passed_on() {
-            // If the kernel cannot do it, that gap of some microseconds stays.
+            // If the kernel cannot do it, a gap of some microseconds remains.
             let _ = drop_new_connections(self.socket.as_fd());
         }
     }
@@ -145,8 +146,7 @@ impl Listener {
     }
 }
 
-/// Returns one listener for each address of a server with these sets of listeners. A set may have several for an address,
-/// whose connections all come to the same loop.
+/// Returns one listener for each address. A set may have several listeners for an address, all of the same loop.
 pub fn one_for_each_address(sets: &[Vec<Listener>]) -> Vec<&Listener> {
     let mut first: Vec<&Listener> = Vec::new();
     for listener in sets.first().into_iter().flatten() {
@@ -163,8 +163,8 @@ pub fn somebody_waits(listener: BorrowedFd<'_>) -> bool {
     matches!(poll::wait(&mut set, Some(Nanos::ZERO)), Ok(1))
 }
 
-/// Binds and listens: `queues` sockets for the same address, each with its own accept queue. Sinks can join a
-/// `group`; several queues always form one. Accepted connections inherit TCP_NODELAY.
+/// Binds `queues` sockets to an address and listens. Each socket has its own accept queue. Sinks can join a `group`;
+/// several queues always form one. Accepted connections inherit TCP_NODELAY.
 ///
 /// # Errors
 /// The errors of bind(2) and listen(2): address in use, not an address of this machine, no permission.
@@ -180,27 +180,27 @@ pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> 
     std::iter::once(Ok(first)).chain(others).collect()
 }
 
-/// Listens with the sockets that another process has opened for an address, at least one, and with further ones of their
-/// group up to `queues`. Where they form no group, further ones are the same sockets.
+/// Listens with `sockets`, at least one, that another process has opened for an address, and with new sockets of
+/// their group up to `queues`. If the address has no group to join, the same sockets are used several times.
 ///
 /// # Errors
 /// The errors of [`listen`].
 pub fn take_over(sockets: Vec<OwnedFd>, backlog: u32, queues: usize) -> io::Result<Vec<Listener>> {
     let mut listeners = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>()?;
     let first = &listeners[0];
-    // The program of the group counts on the listeners of the other process. Where there is none, nothing is to be done.
+    // The group's program expects the listeners of the other process. An error means that the group has no program.
     let _ = detach(first.socket.as_fd());
     let address = first.address;
     for listener in &listeners {
-        // The backlog may be another one.
+        // The backlog of this server may differ.
         listener.listen(backlog)?;
     }
     use io::ErrorKind::{AddrInUse, PermissionDenied};
     let given = listeners.len();
     for index in given..queues {
         listeners.push(match listen_one(address, backlog, true) {
-            // A socket of systemd is in no group, or another user's, or at a port that we may not open. Several loops
-            // then wait for it.
+            // A socket of systemd may be in no group, belong to another user, or have a port that this process may
+            // not bind. Several loops then share it.
             Err(error) if matches!(error.kind(), AddrInUse | PermissionDenied) => {
                 Listener { socket: listeners[index % given].socket.try_clone()?, address }
             }
@@ -228,7 +228,7 @@ pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<Listener>
     if address.port() != 0 {
         drop(bind(address, false)?);
     }
-    // A listener that stops loses a port that the kernel chose. So the other sockets name the port.
+    // A listener that stops loses a port that the kernel chose, so the sockets of the group name the port.
     let chooses = bind(address, true)?;
     let address = local_address(&chooses)?;
     let bound = (0..count).map(|_| {

@@ -10,7 +10,7 @@
 //!
 //! Sources: `xds.data.orca.v3.OrcaLoadReport`, and the text form in Envoy's `source/common/orca/orca_parser.cc`.
 //!
-//! Leaves out reports out of band, which are a gRPC service.
+//! Does not support out-of-band reports, which are a gRPC service.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -20,9 +20,9 @@ use http1::{Request, Response};
 
 use crate::agent_check::{Meter, Reading};
 
-/// The field by which a request asks; its value is the form.
+/// The request field that asks for a report; its value is the wanted form.
 const ASKS: &str = "endpoint-load-metrics-format";
-/// The age from which a report is made anew.
+/// The age at which a report is replaced by a new one.
 const AGE: Nanos = Nanos::from_millis(500);
 
 /// The reports of a server; empty until its loops run. Clones share them.
@@ -63,7 +63,7 @@ impl Reporter {
     }
 }
 
-/// The field of a reading, as a header line.
+/// Returns the header line of a reading.
 fn line(reading: &Reading) -> Bytes {
     let Reading { signals, requests_per_s, errors_per_s } = reading;
     let line = format!(

@@ -46,11 +46,11 @@ pub struct ControlledQueue {
 /// The age of a reading after which the queue must be idle, because a serving loop ticks more often.
 const STALE: Nanos = Nanos::SECOND;
 
-/// The time for which a server that takes over controls nothing. Its workers start, and a predecessor still accepts from
-/// the same queue, so that the queue says nothing about this server.
+/// The time for which a server that takes over controls nothing. Its workers are starting and its predecessor still
+/// accepts from the same queue, so the queue does not show this server's load.
 const SHARED: Nanos = Nanos::from_secs(2);
 
-/// A turn on the processor for a thread that only watches: many times the duration of a tick.
+/// Scheduler slice of a thread that only watches: many times the duration of a tick.
 const SLICE: Nanos = Nanos::from_micros(100);
 
 /// The overload control of a server, with the figures of its queues. Clones share them.
@@ -178,7 +178,7 @@ impl Overload {
         &self.attached
     }
 
-    /// Returns the reasons why another mechanism refuses than the wanted one, in a line each.
+    /// Returns the reasons why the configured mechanism does not refuse connections, a line each.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
@@ -188,7 +188,7 @@ impl Overload {
         (0..self.queues.len()).for_each(|queue| self.refuser.withdraw(queue));
     }
 
-    /// Returns the figures of each queue. A queue whose loop sleeps is empty.
+    /// Returns the figures of each queue. If a loop sleeps, its queue is shown as empty.
     pub fn figures(&self, now: Nanos) -> Vec<QueueFigures> {
         let read = |reading: &Arc<Mutex<Reading>>| {
             let Reading { mut figures, at } = lock(reading).clone();
@@ -254,7 +254,7 @@ pub struct AcceptControl {
     progress: Progress,
     /// Accepts by other threads that found the queue empty.
     found_empty: u64,
-    /// Connections arrived between the last two ticks, or wait.
+    /// True if connections arrived between the last two ticks, or wait.
     moves: bool,
     refuser: Refuser,
     /// The queue's number.
@@ -296,7 +296,8 @@ impl AcceptControl {
         self.control.wakes_at()
     }
 
-    /// Lets the calling thread run soon after it wakes, although many threads serve: it watches the queue for them.
+    /// Makes the calling thread run soon after it wakes, even while many threads serve. It watches the queue for
+    /// them.
     pub fn watch_from_this_thread(&self) {
         // If this fails, ticks come late while all threads are busy.
         let _ = sys::thread::set_slice(SLICE);

@@ -1,4 +1,4 @@
-//! The materials of an architecture.
+//! The plan of a server: the configuration and everything that an architecture starts its loops with.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -39,7 +39,7 @@ use crate::threads::{LoopHandle, start_thread};
 /// The event mechanism without `--dispatch`.
 pub const DEFAULT_DISPATCH: &str = "epoll";
 
-/// The materials of an architecture.
+/// The configuration and everything that an architecture starts its loops with.
 pub struct Plan {
     pub(super) config: ServeConfig,
     pub(super) cpus: Vec<usize>,
@@ -58,8 +58,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks for the processors. Worker processes need `text`, connections are turned away only with `refusals`, and
-    /// without `tls` connections are plain.
+    /// Makes a plan and checks its processors. Worker processes need `text`. Without `refusals` no connection is
+    /// turned away, and without `tls` connections are plain.
     ///
     /// # Errors
     /// [`ServeError::Setting`] for processors that this process may not use.
@@ -72,7 +72,8 @@ impl Plan {
         text: Option<ConfigText>,
         tls: Option<Sessions>,
     ) -> Result<Plan, ServeError> {
-        // Known to this process alone: nobody can choose addresses that share the cells of another client.
+        // Only this process knows the key, so no attacker can choose addresses that share the cells of another
+        // client.
         let key = [0, 1].map(|half: u8| RandomState::new().hash_one(half));
         let clients = Clients::new(&config.clients, config.max_connections, tls.is_some(), key);
         let allowed = sys::cpu::allowed().map_err(system("read the processor affinity"))?;
@@ -119,7 +120,7 @@ impl Plan {
         &self.hosts
     }
 
-    /// Returns what the keeper of the kernel cache needs.
+    /// Returns the log, hosts and settings for the keeper of the kernel cache.
     pub fn keepers_materials(&self) -> Materials {
         Materials { log: self.log(), hosts: self.hosts.clone(), settings: self.settings() }
     }
@@ -144,8 +145,7 @@ impl Plan {
         if self.driver() == Driver::Completion { URING } else { self.dispatch() }
     }
 
-    /// Returns the driver of event loops: the configured one, or readiness, with a line that says why, if the kernel refuses
-    /// what completion needs.
+    /// Returns the driver of event loops. If the kernel refuses io_uring, this is readiness, and a line says why.
     pub fn driver(&self) -> Driver {
         *self.driver.get_or_init(|| match self.config.driver() {
             Driver::Readiness => Driver::Readiness,
@@ -245,10 +245,11 @@ impl Plan {
         self.overload.get().cloned()
     }
 
-    /// Listens on every address: `queues` accept queues, with overload control unless it is off. Call it once.
+    /// Listens on every address with `queues` accept queues, and with overload control unless it is off. Call it
+    /// once.
     ///
     /// # Errors
-    /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel does not take the routing.
+    /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel rejects the routing.
     pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<ControlledQueue>, ServeError> {
         let target = self.queue_target();
         let takes_over = lock(&self.inheritance).has_predecessor();
@@ -282,7 +283,7 @@ impl Plan {
         Ok(self.listen(1, Routing::Even)?.remove(0))
     }
 
-    /// Listens on every address: `queues` sets of listeners without overload control.
+    /// Listens on every address with `queues` sets of listeners, without overload control.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -290,7 +291,8 @@ impl Plan {
         self.listen_in(queues, false)
     }
 
-    /// Binds a group of `workers` sockets at every address: a set for each worker. None of them listens yet.
+    /// Binds a group of `workers` sockets at every address, and returns a set for each worker. None of them listens
+    /// yet.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -326,8 +328,8 @@ impl Plan {
         Ok(sets)
     }
 
-    /// Opens the listeners of every address, or takes over those of a predecessor. All addresses have the same number, at
-    /// least `queues`.
+    /// Opens the listeners of every address, or takes over those of a predecessor. Every address gets the same number
+    /// of listeners, at least `queues`.
     fn open(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {
         let (config, upgrades) = (&self.config, self.config.upgrade == Switch::On);
         let mut inheritance = std::mem::take(&mut *lock(&self.inheritance));
@@ -341,7 +343,7 @@ impl Plan {
             let own = || listen(*address, config.backlog, count, group || upgrades).map_err(failed(*address));
             opened.push(if inherited.is_empty() { Some(own()?) } else { None });
         }
-        // After what may fail: from here on the predecessor refuses nobody.
+        // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
         inheritance.settle().map_err(system("take over from the running server"))?;
         let mut all = Vec::new();
         for ((address, inherited), own) in config.listen.iter().zip(inherited).zip(opened) {
@@ -359,7 +361,7 @@ impl Plan {
         Ok(all)
     }
 
-    /// Takes the listeners of another process over, instead of opening those of their addresses.
+    /// Takes over the listeners of another process, instead of opening new ones at their addresses.
     pub fn inheriting(self, listeners: Inheritance) -> Plan {
         Plan { inheritance: Mutex::new(listeners), ..self }
     }
@@ -407,7 +409,7 @@ impl Plan {
         self.parts_for(Listeners::new(queue, self.acceptor(share)))
     }
 
-    /// Makes the same for a loop whose connections come from elsewhere.
+    /// Makes the parts of a loop whose connections come from `arrivals`.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
@@ -445,8 +447,8 @@ fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError
     if asked.is_empty() {
         return Ok(allowed);
     }
-    // Only the kernel knows the allowed processors, because the present set may be widened. So it is asked here,
-    // where a refusal is a wrong setting and not yet the end of a loop.
+    // The present set may be widened, so only the kernel knows the allowed processors. Pinning to each one here
+    // reports a wrong setting before any loop starts.
     for cpu in asked {
         sys::cpu::pin(&[*cpu]).map_err(|_| ServeError::Setting {
             setting: "--cpus",
@@ -477,8 +479,8 @@ pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
     start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D, _>(dispatch, parts))
 }
 
-/// Makes a ring, as a completion loop does. The end of a ring interrupts a blocking call of the thread that made it, so
-/// this one is made in a thread that ends.
+/// Makes a ring, as a completion loop does. Closing a ring interrupts a blocking call of the thread that made it, so
+/// a short-lived thread makes this one.
 fn try_completions() -> io::Result<()> {
     let tried = std::thread::spawn(|| CompletionRing::new().map(drop)).join();
     tried.unwrap_or_else(|_| Err(io::Error::other("the attempt to make a ring failed")))
@@ -496,7 +498,7 @@ fn start_completion<S: SocketService + Send + 'static>(
     start_thread(name, cpus, stop, board, addresses, move || completion::run(parts, CompletionRing::new()?))
 }
 
-/// Returns the addresses of these listeners, each once.
+/// Returns the addresses of these listeners, without duplicates.
 pub fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
     let mut addresses = Vec::new();
     for Listener { address, .. } in listeners {

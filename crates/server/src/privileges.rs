@@ -1,7 +1,7 @@
 //! The time at a server's start in which its threads still have privileges.
 //!
-//! Owns the wait of every thread that serves, and its capabilities. Leaves out everything else that is given up, which
-//! is `confinement`'s.
+//! Owns the wait of every serving thread, and the drop of its capabilities. `confinement` owns everything else that
+//! the server gives up.
 //!
 //! Invariant: a server whose start fails serves no client. Its threads wait until the process ends.
 
@@ -9,24 +9,24 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
-/// Held while this process opens what it needs with privileges that it will drop. True if its threads drop capabilities
-/// then. Privileges are the process's, and so is this.
+/// Locked for writing while this process opens its resources with privileges that it will drop. The value is true if
+/// its threads drop their capabilities afterwards. Global, because privileges belong to the process.
 static OPENING: RwLock<bool> = RwLock::new(false);
 
 /// The privileged time. Threads wait for [`Opening::end`], and for ever if this value is only dropped.
 pub struct Opening(ManuallyDrop<RwLockWriteGuard<'static, bool>>);
 
 impl Opening {
-    /// Begins it.
+    /// Begins the privileged time.
     pub fn begin() -> Opening {
         Opening(ManuallyDrop::new(OPENING.write().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Ends it, and lets the threads go that wait. With `without_capabilities` each of them, and the calling one, drops
-    /// its capabilities first.
+    /// Ends the privileged time and releases the waiting threads. With `without_capabilities`, each of them and the
+    /// calling thread drop their capabilities first.
     ///
     /// # Errors
-    /// The kernel does not take the capabilities, which never happens.
+    /// The kernel rejects the change of capabilities, which never happens.
     pub fn end(self, without_capabilities: bool) -> io::Result<()> {
         let Opening(mut drops) = self;
         if without_capabilities {
@@ -39,7 +39,7 @@ impl Opening {
 }
 
 /// Waits until this process has dropped its privileges, then drops the calling thread's capabilities. Blocks while a
-/// server starts that is to be confined.
+/// confined server starts.
 ///
 /// # Errors
 /// As [`Opening::end`].

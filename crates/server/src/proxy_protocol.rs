@@ -5,12 +5,12 @@
 //!   LOCAL: the proxy's own connection, such as a health check        └─ length ─┘
 //! ```
 //!
-//! The source is "The PROXY protocol, versions 1 and 2" (W. Tarreau, 2020), section 2.2. The crate `proxy-header` reads the
-//! addresses. TLVs are skipped, a CRC32c among them: TCP has a checksum. Of a client without an internet address
-//! (`UNSPEC`, `UNIX`) nothing is known, as under LOCAL.
+//! The source is "The PROXY protocol, versions 1 and 2" (W. Tarreau, 2020), section 2.2. The crate `proxy-header`
+//! reads the addresses. TLVs are skipped, even a CRC32c, because TCP has a checksum. A client without an internet
+//! address (`UNSPEC`, `UNIX`) is unknown, as under LOCAL.
 //!
-//! Owns one header's bytes until it is complete. Does not decide who may send one, and has no clock: the header counts for
-//! the deadline of the connection's first byte.
+//! Owns one header's bytes until it is complete. Does not decide which peers may send one. Has no clock: the header
+//! counts for the deadline of the connection's first byte.
 //!
 //! Invariants: any split of the bytes gives the same result; no byte after the header is taken; at most [`MOST_BYTES`] are
 //! kept. The fuzz target `proxy_header` checks them, which is why the module is public.
@@ -24,27 +24,27 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const VERSION_1: &[u8] = b"PROXY ";
 /// Bytes up to the addresses.
 const FIXED: usize = 16;
-/// Where the command is.
+/// The offset of the command.
 const COMMAND: usize = 12;
-/// Where the length of the rest is.
+/// The offsets of the length of the rest.
 const LENGTH: std::ops::Range<usize> = 14..FIXED;
 /// Version 2, command LOCAL.
 const LOCAL: u8 = 0x20;
-/// The longest header: the addresses of UNIX sockets, and certificates' names among the TLVs, need less.
+/// Maximum length of a header. Addresses of UNIX sockets, and certificates' names among the TLVs, need less.
 pub const MOST_BYTES: usize = FIXED + 2048;
 
-/// A header of which some bytes have come.
+/// A header, received in part.
 #[derive(Debug, Default)]
 pub struct Header(Vec<u8>);
 
-/// What has come so far.
+/// The state of a header after the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard<'a> {
     /// A part of a header.
     Incomplete,
     /// The header, and the bytes after it.
     Complete {
-        /// The client; `None` for a connection of the proxy's own.
+        /// The client; `None` for the proxy's own connection, or a client without an internet address.
         client: Option<SocketAddr>,
         /// The first bytes of the connection itself.
         rest: &'a [u8],
@@ -78,7 +78,7 @@ impl Header {
             let signature = self.0.len().min(SIGNATURE.len());
             if self.0[..signature] != SIGNATURE[..signature] {
                 let beginning = self.0.len().min(VERSION_1.len());
-                // Of a piece that is too short to tell, version 1 is more likely than a request of a proxy.
+                // If a piece is too short to tell, version 1 is more likely than a request of a proxy.
                 let is_first = self.0[..beginning] == VERSION_1[..beginning];
                 return if is_first { Heard::VersionOne } else { Heard::Malformed };
             }
@@ -87,7 +87,7 @@ impl Header {
 
     /// Reads the header, which is complete.
     fn read<'a>(&self, rest: &'a [u8]) -> Heard<'a> {
-        // Its family and addresses have no meaning.
+        // The family and addresses of LOCAL have no meaning.
         if self.0[COMMAND] == LOCAL {
             return Heard::Complete { client: None, rest };
         }

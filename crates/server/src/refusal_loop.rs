@@ -1,4 +1,4 @@
-//! The loop that answers connections without room 503, and those of clients at a limit 429.
+//! The loop that answers 503 to connections without room, and 429 to clients at a limit.
 //!
 //! ```text
 //!   acceptors, at the limit ──take──> waiting ──> one loop: reads the request, answers, lingers
@@ -83,7 +83,7 @@ impl SocketService for Unavailable {
 struct Handed {
     refusals: Refusals,
     share: Share,
-    /// Connections closed when the reserve was last filled.
+    /// Number of closed connections when the reserve was last filled.
     closed: u64,
 }
 

@@ -128,7 +128,7 @@ impl Refusals {
         self.wake();
     }
 
-    /// Readable while connections wait or one has to be closed.
+    /// Returns a descriptor that is readable while connections wait or one has to be closed.
     pub fn work(&self) -> BorrowedFd<'_> {
         self.0.wake.as_fd()
     }
@@ -137,7 +137,7 @@ impl Refusals {
     pub fn waiting_or_silence(&self) -> usize {
         let waiting = self.waiting();
         if waiting.connections.is_empty() {
-            // Connections that come from now on are written after the lock is free.
+            // Connections that come from now on write to the descriptor after this lock is released.
             let _ = rustix::io::read(&self.0.wake, &mut [0; 8]);
         }
         waiting.connections.len()

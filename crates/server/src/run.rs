@@ -40,7 +40,7 @@ use crate::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, S
 
 /// The time between two looks at the other program during a hand-over.
 const HAND_OVER_LOOK: Nanos = Nanos::from_millis(5);
-/// The time after which loops count as begun. A kernel may not show their accept queues.
+/// The time after which loops count as begun in any case, because a kernel may not show their accept queues.
 const BEGUN_WITHIN: Nanos = Nanos::from_secs(5);
 
 /// The result of a shutdown.
@@ -71,7 +71,7 @@ pub struct Server {
     /// Takes over from an older program, until it is ready.
     successor: Mutex<Option<Successor>>,
     service_manager: Notifier,
-    /// Until the server has told that it serves: the time at which it does so in any case.
+    /// The time by which the server announces in any case that it serves; `None` once it has.
     announces_by: Option<Nanos>,
 }
 
@@ -87,7 +87,7 @@ struct Live {
     text: Option<ConfigText>,
 }
 
-/// The configuration from now on.
+/// A configuration that was read again.
 #[derive(Debug)]
 pub struct Reread {
     /// The checked configuration. Only settings that may change while the server runs are used.
@@ -112,7 +112,7 @@ impl Server {
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
         let Inherited { listeners, admin, ticket_keys, is_activated } = inherited;
-        // A confined server cannot read it.
+        // The quota is read now, because a confined server cannot read it.
         let measures = config.agent_check.is_some() || config.load_reports;
         let quota = measures.then(sys::cpu::quota).flatten();
         let confinement = Confinement::begin(&config, architecture.has_workers());
@@ -258,7 +258,7 @@ impl Server {
         }
     }
 
-    /// The time after which something is to be looked at although no signal comes.
+    /// Returns the maximum time to wait for a signal before the next periodic check.
     fn patience(&mut self) -> Option<Nanos> {
         if self.is_changing_hands() {
             return Some(HAND_OVER_LOOK);
@@ -305,7 +305,7 @@ impl Server {
         }
     }
 
-    /// Goes on with a hand-over. Returns true once the successor serves.
+    /// Advances a hand-over. Returns true once the successor serves.
     fn hands_over(&mut self) -> bool {
         let Some(predecessor) = held(&mut self.predecessor) else { return false };
         match predecessor.advance() {
@@ -359,7 +359,7 @@ impl Server {
     /// # Errors
     /// [`ServeError::Loop`] if a loop ended by itself.
     pub fn shut_down(mut self) -> Result<Drained, ServeError> {
-        // Nobody keeps a listening socket open from here on but its loop.
+        // From here on, only its loop keeps a listening socket open.
         drop(held(&mut self.predecessor).take());
         if let Some(agent) = &self.agent {
             agent.drain(self.drain_timeout);
@@ -414,7 +414,7 @@ fn share_with_workers(
     Ok((limit, text.map_err(system("make an eventfd"))?))
 }
 
-/// What a mutex protects, from its only owner.
+/// Returns the content of a mutex to its only owner.
 fn held<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
@@ -433,8 +433,8 @@ fn end_at_the_next_signal() {
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
 }
 
-/// Listens for the admin interface, by the socket of a predecessor if that has one for the address. Returns a copy of the
-/// socket for a successor too, where there may be one.
+/// Listens for the admin interface, on a predecessor's socket if that has one for the address. Also returns a copy of
+/// the socket for a successor, if there may be one.
 fn listen_for_admin(
     address: &AdminAddress,
     inherited: Option<(String, OwnedFd)>,
@@ -493,7 +493,7 @@ fn start_admin(
     Ok((side_servers::start("admin", listener, guard, admin, totals)?, copy))
 }
 
-/// Measures the load of all loops from now on.
+/// Makes a meter that measures the load of all loops from now on.
 fn meter(architecture: &Architecture, plan: &Plan, loops: &[LoopHandle], quota: Option<f64>) -> Meter {
     let allowed = plan.cpus().len();
     let used = if architecture.spreads { allowed } else { loops.len().min(allowed) } as f64;

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A place has one writer, the worker in it. The version is odd while totals are written (a sequence lock), so that a
-//! reader gets figures of one moment. A writer that was killed in the middle leaves no such moment; then the reader
-//! takes the figures as they are. Totals of a place only grow: a worker adds to the totals of its predecessors.
+//! reader gets figures of one moment. If a writer was killed in the middle of a write, the reader takes the figures
+//! as they are. Totals of a place only grow: a worker adds to the totals of its predecessors.
 //!
 //! The version does not cover the architecture's words, which are independent.
 
@@ -21,11 +21,11 @@ use sys::socket::AcceptQueue;
 
 use crate::counters::Counters;
 
-/// The architecture's word with the time since which a worker has had an idle connection, in nanoseconds; 0 without
-/// one.
+/// The index of the word that shows since when a worker's longest-idle connection has been idle, in nanoseconds. The
+/// word is 0 without an idle connection.
 pub const IDLE_FROM: usize = 0;
 
-/// The most attempts of a reader to get figures of one moment.
+/// Maximum number of attempts to read figures of one moment.
 const MOST_LOOKS: u32 = 1000;
 /// Connections, and the accept queue's depth, limit and drops.
 const GAUGES: usize = 4;
@@ -203,7 +203,7 @@ impl Slot {
         words[0].store(version + 2, Ordering::Release);
     }
 
-    /// Shows the parent since when the longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    /// Shows the parent the time since which the longest-idle connection has been idle; [`Nanos::MAX`] without one.
     pub fn show_idle(&self, idle_from: Nanos) {
         let word = if idle_from == Nanos::MAX { 0 } else { idle_from.0 };
         self.own()[IDLE_FROM].store(word, Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl Slot {
         (0..self.words.len() / self.layout.words()).map(move |place| &self.own_of(place)[word])
     }
 
-    /// Returns the time since when the longest-idle connection of all other workers has been idle; [`Nanos::MAX`]
+    /// Returns the time since which the longest-idle connection of all other workers has been idle; [`Nanos::MAX`]
     /// without one.
     pub fn idle_elsewhere(&self) -> Nanos {
         let mine = &self.own()[IDLE_FROM];
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 0);
         let sum = board.sum();
         assert_eq!((sum.loops.accepts, sum.connections), (6, 2));
-        // The next one in the place begins to count at zero, and the total goes on.
+        // The next worker in the place counts from zero, and the total goes on.
         slot(&board, 2).write(&counted(10, 0, 0, 1));
         assert_eq!(board.read(2).loops.accepts, 11);
         assert_eq!(board.sum().loops.accepts, 16);

@@ -90,7 +90,7 @@ impl SocketService for Sites {
 }
 
 /// Sites for many threads. Their cache is striped by path, with a lock for each stripe. A file that comes from the
-/// disk so delays only requests to the same stripe.
+/// disk thus delays only requests to the same stripe.
 #[derive(Clone)]
 pub struct SharedSite {
     stripes: Arc<[Mutex<Sites>]>,

@@ -1,9 +1,9 @@
-//! The protocol with systemd: what it is told of the server's life, and the sockets that it opens.
+//! The protocol with systemd: notifications about the server's state, and sockets that systemd opens.
 //!
-//! Owns sd_notify(3) and sd_listen_fds(3), in the form of their manual pages. Leaves out when something is told, which is
-//! `run`'s.
+//! Implements sd_notify(3) and sd_listen_fds(3) as their manual pages describe them. `run` decides when to notify.
 //!
-//! Invariant: a server without systemd says nothing and costs nothing. A message that is not taken is dropped.
+//! Invariant: a server without systemd says nothing and costs nothing. A message that systemd does not take is
+//! dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::listener::{Inheritance, Listener};
 
 /// The number of the first socket that systemd passes.
 const FIRST: RawFd = 3;
-/// The most sockets that are taken.
+/// Maximum number of sockets taken from systemd.
 const MOST: RawFd = 1000;
 
-/// The way to tell systemd; silent without it.
+/// Sends notifications to systemd; does nothing without it.
 pub struct Notifier {
     socket: Option<UnixDatagram>,
     alive_every: Option<Nanos>,
@@ -32,7 +32,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Opens it as NOTIFY_SOCKET says, and reads WATCHDOG_USEC and LISTEN_FDS. A `successor` has the watchdog and the
+    /// Connects to NOTIFY_SOCKET, and reads WATCHDOG_USEC and LISTEN_FDS. A `successor` has the watchdog and the
     /// sockets of its predecessor.
     pub fn of_environment(successor: bool) -> Notifier {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
@@ -45,7 +45,7 @@ impl Notifier {
                 sys::say!("inrush: NOTIFY_SOCKET: {error}; systemd hears nothing");
                 None
             }),
-            // Half of it, as the manual page advises.
+            // Half of the watchdog's time, as the manual page advises.
             alive_every: within.map(|within| Nanos::from_micros(within / 2)),
             keeps_sockets: is_given && number("LISTEN_FDS").is_some_and(|count| count > 0),
         }
@@ -61,27 +61,27 @@ impl Notifier {
         self.alive_every.filter(|_| self.socket.is_some())
     }
 
-    /// The server serves.
+    /// Tells systemd that the server serves.
     pub fn ready(&self) {
         self.say("READY=1");
     }
 
-    /// The server reads its settings again, or hands over; [`Notifier::ready`] follows.
+    /// Tells systemd that the server reads its settings again, or hands over; [`Notifier::ready`] follows.
     pub fn reloading(&self) {
         self.say(&format!("RELOADING=1\nMONOTONIC_USEC={}", RealClock::new().now().0 / 1000));
     }
 
-    /// Another process serves from here on.
+    /// Tells systemd that another process serves from here on.
     pub fn replaced_by(&self, process: u32) {
         self.say(&format!("MAINPID={process}\nREADY=1"));
     }
 
-    /// The server begins to end.
+    /// Tells systemd that the server begins to end.
     pub fn stopping(&self) {
         self.say("STOPPING=1");
     }
 
-    /// The server does not hang. Harmless if systemd does not watch.
+    /// Tells systemd that the server does not hang. Harmless if systemd does not watch.
     pub fn alive(&self) {
         if self.alive_every.is_some() {
             self.say("WATCHDOG=1");

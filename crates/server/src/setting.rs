@@ -6,7 +6,7 @@
 //!                  └── Chosen::get(&WAKE)  <──  Chosen, checked text  <──  what was given
 //! ```
 //!
-//! Owns declaration, check and lookup. Does not know who uses a setting.
+//! Owns declaration, check and lookup. Does not know which architectures use a setting.
 //!
 //! Invariant: the parser of a setting accepts its text in [`Chosen`].
 
@@ -25,7 +25,8 @@ pub struct Declaration {
     pub help: &'static str,
     /// Further help, for the long form.
     pub more: Option<&'static str>,
-    /// The reason why the other architectures do without it, as the end of a sentence about one.
+    /// The reason why other architectures do not use it, as the end of a sentence that begins with the architecture's
+    /// name.
     pub without: &'static str,
     /// The value that asks for a program in the kernel.
     pub in_kernel: Option<&'static str>,
@@ -38,14 +39,14 @@ pub struct Setting<T> {
 }
 
 impl<T: FromStr<Err = String>> Setting<T> {
-    /// A setting with the parser of its type.
+    /// Makes a setting with the parser of its type.
     pub const fn new(declaration: Declaration) -> Setting<T> {
         Setting { declaration, parse: str::parse }
     }
 }
 
 impl<T> Setting<T> {
-    /// A setting with a parser of its own. Its error says what is accepted.
+    /// Makes a setting with a parser of its own. The parser's error says what is accepted.
     pub const fn parsed_by(declaration: Declaration, parse: fn(&str) -> Result<T, String>) -> Setting<T> {
         Setting { declaration, parse }
     }
@@ -59,7 +60,7 @@ pub trait AnySetting: Sync {
     /// Checks a value.
     ///
     /// # Errors
-    /// What is accepted.
+    /// The accepted values.
     fn check(&self, text: &str) -> Result<(), String>;
 }
 
@@ -87,7 +88,7 @@ impl Chosen {
     /// Adds a setting.
     ///
     /// # Errors
-    /// What is accepted.
+    /// The accepted values.
     pub fn add(&mut self, setting: &'static dyn AnySetting, text: &str) -> Result<(), String> {
         setting.check(text)?;
         self.0.push((setting, text.to_owned()));
@@ -115,7 +116,7 @@ impl Chosen {
 /// Parses a number in a range.
 ///
 /// # Errors
-/// What is accepted.
+/// The accepted values.
 pub(crate) fn number_in(range: RangeInclusive<usize>, text: &str) -> Result<usize, String> {
     let accepted = || format!("accepted are numbers from {} to {}", range.start(), range.end());
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(accepted)

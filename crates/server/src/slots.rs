@@ -3,13 +3,13 @@
 //! A [`Slot`] is the right to have one connection open. It is taken before the accept, and returned when it is
 //! dropped, however its connection ends.
 //!
-//! Each loop shows the time since when its longest-idle connection has been idle ([`Share::show`]). A loop without a
+//! Each loop shows the time since which its longest-idle connection has been idle ([`Share::show`]). A loop without a
 //! slot for a newcomer asks the loop with the longest-idle connection of all to close it
 //! ([`Share::reclaim_elsewhere`]).
 //!
 //! Each worker process counts in a word of shared memory ([`Share::of_process`]). It adds its own connection first
-//! and checks the sum then. Two processes that take the last slot at once may both be refused, and never both get it.
-//! The parent clears the word of a dead process.
+//! and checks the sum afterwards. If two processes take the last slot at once, both may be refused, but never do both
+//! get it. The parent clears the word of a dead process.
 //!
 //! Invariant: never more slots than the limit, except for connections that are already accepted.
 
@@ -100,7 +100,7 @@ impl Taken {
 /// One of several loops that share a limit, in the view of the others.
 #[derive(Debug)]
 struct Member {
-    /// The time since when its longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    /// The time since which its longest-idle connection has been idle; [`Nanos::MAX`] without one.
     idle_from: AtomicU64,
     /// Idle connections that other loops have asked it to close.
     asked: AtomicUsize,
@@ -188,8 +188,8 @@ impl Share {
         self.slots.most
     }
 
-    /// Shows the other loops since when this loop's longest-idle connection has been idle; [`Nanos::MAX`] without
-    /// one. Costs one store, and nothing for a limit with one user.
+    /// Shows the other loops the time since which this loop's longest-idle connection has been idle; [`Nanos::MAX`]
+    /// without one. Costs one store, and nothing for a limit with one user.
     pub fn show(&self, idle_from: Nanos) {
         if let Some(member) = self.slots.members.get(self.member) {
             member.idle_from.store(idle_from.0, Ordering::Relaxed);

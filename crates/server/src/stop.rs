@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Tells a sleeping loop to stop, or wakes it for something else that it will find.
+/// Stops a sleeping loop, or wakes it for other work.
 #[derive(Clone, Debug)]
 pub struct Stop {
     wake: Arc<OwnedFd>,
@@ -14,7 +14,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// A stop that has not been asked for.
+    /// Makes a stop that has not been asked for.
     ///
     /// # Errors
     /// No descriptor left.
@@ -35,20 +35,20 @@ impl Stop {
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Ends a wake-up, so that the loop can sleep again; once the stop is asked for it cannot.
+    /// Ends a wake-up, so that the loop can sleep again. After [`Stop::ask`] the descriptor stays readable.
     pub fn woken(&self) {
         if !self.asked() {
-            // Nothing to read means that it was silent.
+            // Nothing to read means that nothing has woken the loop.
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
     }
 
-    /// Readable after a wake-up, and for ever once the stop is asked for.
+    /// Returns a descriptor that is readable after a wake-up, and for ever after [`Stop::ask`].
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// Whether it has been asked for.
+    /// Returns true after [`Stop::ask`].
     pub fn asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! The answers to requests without room.
+//! The answers to requests that are refused for want of room, or at a client's limit.
 
 use bytes::Bytes;
 use http1::{Response, Status};

@@ -10,19 +10,19 @@
 //!     drains, ends                                 serves
 //! ```
 //!
-//! The two have the same sockets, so a connection that waits in an accept queue is taken by either. The predecessor leaves
-//! its sockets as they are ([`listener`](crate::listener)), and answers one more request on each open connection. Until it
-//! has heard `ready` it serves as before, whatever becomes of the successor.
+//! Both servers have the same sockets, so either may take a connection that waits in an accept queue. The predecessor
+//! leaves its sockets as they are ([`listener`](crate::listener)), and answers one more request on each open
+//! connection. Until it has heard `ready` it serves as before, whatever happens to the successor.
 //!
-//! A confined server can start no program. So a small process, the `starter`, is started before anything is given up. It
-//! keeps the rights of the start and knows what to start from its own command line. A request to it is one word with one
-//! descriptor, the channel between the two servers.
+//! A confined server cannot start a program. It therefore starts a small process, the `starter`, before it gives up
+//! any rights. The starter keeps the rights of the start, and its own command line says what to start. A request to
+//! it is one word with one descriptor, the channel between the two servers.
 //!
-//! Invariants: a successor that is not ready ends with its starter, unless it has changed its user, and the starter with the
-//! predecessor. The words on the channel hold between versions of the program: a successor ignores those that it does not
-//! know.
+//! Invariants: the starter ends with the predecessor. A successor that is not ready ends with its starter, unless it
+//! has changed its user. The words on the channel stay valid across versions of the program: a successor ignores
+//! those that it does not know.
 //!
-//! Owns the processes and their words. Leaves opening sockets to `plan`, and draining to the loops.
+//! Owns the processes and their words. `plan` opens sockets, and the loops drain.
 
 mod predecessor;
 mod starter;
@@ -40,7 +40,7 @@ use crate::error::{ServeError, system};
 use crate::service_manager::{Notifier, passed_sockets};
 use starter::Starter;
 
-/// What a server gets from other processes at its start, and what it prepares for a later one.
+/// The connections of a starting server to other processes: its predecessor, its starter and systemd.
 pub struct Beginning {
     /// Tells the predecessor; `None` without one.
     pub successor: Option<Successor>,
@@ -53,8 +53,8 @@ pub struct Beginning {
 }
 
 impl Beginning {
-    /// Takes what the environment has, and starts the starter, with the rights that this process is about to give up.
-    /// Addresses of systemd replace those of the configuration.
+    /// Takes over from a predecessor or from systemd, as the environment says. Starts the starter, with the rights
+    /// that this process is about to give up. Addresses of systemd replace those of the configuration.
     ///
     /// # Errors
     /// [`ServeError`]: settings that exclude each other, sockets that cannot be used, no free process.
@@ -99,14 +99,15 @@ fn check(config: &ServeConfig) -> Result<(), ServeError> {
     Err(ServeError::Setting { setting: "--upgrade", given: "on".to_owned(), accepted: reason.to_owned() })
 }
 
-/// Longest time from the start of a successor until it is ready. Certificates and files of a slow disk are read in it.
+/// Maximum time from the start of a successor until it is ready. It includes reading certificates and files from a
+/// slow disk.
 const READY_WITHIN: Nanos = Nanos::from_secs(30);
 
 /// The variable that tells a program to be a successor.
 const VARIABLE: &str = "INRUSH_SUCCESSOR";
 
-/// Words of the predecessor: a listening socket of the address that follows, of the admin interface; the keys that
-/// follow; the sockets stand in place of the configured addresses; nothing further comes.
+/// Words of the predecessor: listening sockets of the address that follows; the socket of the admin interface at the
+/// address that follows; the keys that follow; the sockets replace the configured addresses; no further word comes.
 const LISTENS: &[u8] = b"listens ";
 const ADMIN: &[u8] = b"admin ";
 const TICKETS: &[u8] = b"tickets ";

@@ -182,7 +182,7 @@ fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
     plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
-    // Once for all workers.
+    // Reports a missing io_uring once for all workers.
     plan.driver();
     if by_kernel(config) {
         if let Some(hook) = config.overload_hook {

@@ -34,13 +34,13 @@ const UNUSED: Nanos = Nanos::from_secs(60);
 const SWEEP_EVERY: Nanos = Nanos::from_secs(10);
 /// The silence after which the keeper looks a connection up in the kernel.
 const SWEPT_AFTER: Nanos = Nanos::from_secs(60);
-/// The most files in each of the keeper's own sites.
+/// Maximum number of files in each of the keeper's own sites.
 const FILES: usize = 1024;
 
 const DATE_FIELD: &[u8] = b"\r\nDate: ";
 const DATE_BYTES: usize = 29;
 
-/// What the keeper renders responses from, and its log.
+/// The hosts and settings that the keeper renders responses with, and its log.
 pub struct Materials {
     pub log: Option<LogSender>,
     pub hosts: Hosts,
@@ -166,7 +166,7 @@ impl Keeper {
             ended.push(key.clone());
         }
         if !ended.is_empty() {
-            // The log lines of their answers need their names.
+            // Log lines of their answers still need their keys.
             self.write_log();
         }
         for key in ended {

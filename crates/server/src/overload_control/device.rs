@@ -99,7 +99,7 @@ impl Hook for DeviceHook {
     fn admit(&mut self, admission: &hook::Admission) -> io::Result<()> {
         let refusing = !admission.is_all();
         if refusing && !self.refusing {
-            // Each overload refuses other identities, so that no client is refused every day.
+            // Each overload refuses different identities, so that no client is refused every day.
             self.first_refused = self.first_refused.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         }
         if refusing {

@@ -20,9 +20,9 @@ use sys::poll::{self, PollFd};
 
 use crate::listener::pass_on;
 
-/// The most bytes of a message: enough for any path.
+/// Maximum size of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;
-/// The most descriptors of a message: the kernel's SCM_MAX_FD.
+/// Maximum number of descriptors in a message: the kernel's SCM_MAX_FD.
 pub const MOST_DESCRIPTORS: usize = 253;
 
 /// The content of the request to drain in a server that has passed its listeners on.
@@ -46,7 +46,7 @@ pub struct Message {
     pub bytes: Vec<u8>,
     /// Its descriptors.
     pub descriptors: Vec<OwnedFd>,
-    /// Some of its descriptors are lost, because this process has no free one.
+    /// Some of its descriptors were lost because this process has no free one.
     pub truncated: bool,
 }
 
@@ -91,7 +91,7 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct Control {
     socket: OwnedFd,
-    /// The place where a message arrives. Clearing a new buffer for each message would cost more than most messages.
+    /// The buffer that messages arrive in. Clearing a new buffer for each message would cost more than most messages.
     buffer: RefCell<Box<[u8]>>,
 }
 
@@ -100,7 +100,7 @@ impl Control {
         Control { socket, buffer: RefCell::new(vec![0; MOST_BYTES].into()) }
     }
 
-    /// Makes both ends.
+    /// Makes both ends of a control socket.
     ///
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
@@ -232,7 +232,8 @@ pub(super) fn in_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads the bytes behind such a descriptor. Its holders share one file position, which this leaves alone.
+/// Reads the bytes that [`in_memory`] stored. Leaves the file position alone, which all holders of the descriptor
+/// share.
 pub(super) fn read_memory(memory: OwnedFd) -> io::Result<Vec<u8>> {
     let file = std::fs::File::from(memory);
     let length = usize::try_from(file.metadata()?.len()).map_err(|_| garbled())?;

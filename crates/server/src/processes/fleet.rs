@@ -32,7 +32,7 @@ use crate::scoreboard::Scoreboard;
 
 const FIRST_DELAY: Nanos = Nanos::from_millis(100);
 const LONGEST_DELAY: Nanos = Nanos::from_secs(10);
-/// A worker of this age did not die of its start.
+/// A worker that lived this long did not die of its start.
 const LONG_LIFE: Nanos = Nanos::from_secs(10);
 /// A token that is not the number of a place.
 const CONFIG_CHANGED: u64 = u64::MAX;
@@ -42,13 +42,13 @@ const CONFIG_CHANGED: u64 = u64::MAX;
 pub struct Role {
     /// The architecture's name.
     pub architecture: &'static str,
-    /// The name of one: `worker`, `helper`.
+    /// The word for one of them: `worker`, `helper`.
     pub noun: &'static str,
-    /// The most workers at once.
+    /// Maximum number of workers at once.
     pub places: usize,
     /// The names of their service's totals, in order.
     pub service: Vec<&'static str>,
-    /// Tells whether they serve connections, and so need certificates and keys under TLS.
+    /// True if they serve connections, and so need certificates and keys under TLS.
     pub serves: bool,
     /// Words of shared memory for each worker, in the architecture's own meaning; zero while the place is empty.
     pub own_words: usize,
@@ -104,7 +104,7 @@ pub struct Fleet {
     watched: OwnedFd,
     totals: Arc<Totals>,
     clock: RealClock,
-    /// Dead workers are no longer replaced.
+    /// True once dead workers are no longer replaced.
     going_down: bool,
 }
 
@@ -191,7 +191,7 @@ impl Fleet {
         self.watched.as_fd()
     }
 
-    /// Returns the time for calling [`Fleet::attend`] although nothing is ready.
+    /// Returns the time to call [`Fleet::attend`] even if nothing is ready.
     pub fn due(&self) -> Option<Nanos> {
         let waiting = self.places.iter().filter_map(|place| match place {
             Place::Waiting { until, .. } => Some(*until),
@@ -240,7 +240,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Handles events, and replaces workers whose delay is over. Never blocks but to start a process.
+    /// Handles events, and replaces workers whose delay is over. Blocks only to start a process.
     ///
     /// # Errors
     /// A wait fails, which is a bug of Inrush.

@@ -11,9 +11,9 @@ use base::Nanos;
 use super::fleet::Fleet;
 use crate::scoreboard::IDLE_FROM;
 
-/// The time that an asked worker may take before another is asked.
+/// The time that a worker may take to close a connection before another worker is asked.
 const PATIENCE: Nanos = Nanos::from_millis(10);
-/// The time that it may take if no other worker has an idle connection: on a busy machine it waits for a processor.
+/// The same time if no other worker has an idle connection: on a busy machine the worker waits for a processor.
 const LAST_PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// The requests of a parent to its workers.
@@ -22,7 +22,7 @@ pub struct Reclaims {
     told: Option<Told>,
 }
 
-/// A request to a worker to close the connection that had been idle since then.
+/// A request to a worker to close its connection that had been idle since `idle_from`.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     place: usize,
@@ -31,8 +31,8 @@ struct Told {
 }
 
 impl Reclaims {
-    /// Asks for the longest-idle connection among the workers that `may` admits. Asks one worker at a time. Returns
-    /// true if there will be room.
+    /// Asks the worker with the longest-idle connection, among those that `may` admits, to close it. Asks one worker
+    /// at a time. Returns true if there will be room.
     pub fn reclaim(&mut self, fleet: &Fleet, may: impl Fn(usize) -> bool, now: Nanos) -> bool {
         let idle_from = |place: usize| fleet.own(place)[IDLE_FROM].load(Ordering::Relaxed);
         let unchanged =

@@ -22,17 +22,17 @@ use crate::scoreboard::{Layout, Slot};
 
 const STDIN: RawFd = 0;
 
-/// The life of a worker process, from its start to its end, with the control socket to its parent.
+/// The function that runs a worker process from its start to its end, with the control socket to its parent.
 pub type Work = fn(Worker, Control) -> Result<(), ServeError>;
 
-/// Parses the text of a configuration. Also returns the work of its architecture's workers.
+/// The function that parses the text of a configuration. Also returns the work of its architecture's workers.
 pub type Parse = fn(&str) -> Result<(Option<Work>, ServeConfig), String>;
 
 /// A worker process, with everything that its parent gave it.
 pub struct Worker {
     /// The number of its place.
     pub place: usize,
-    /// Its materials; the accept-limit is the parent's own.
+    /// Its plan; the accept-limit is the parent's own.
     pub plan: Plan,
     /// Its counters and the architecture's words, in shared memory.
     pub slot: Arc<Slot>,

@@ -16,7 +16,7 @@ use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, READY_WITHIN
 use crate::admin_access::AdminAddress;
 use crate::processes::{Control, Heard, Sent};
 
-/// The most sockets of a message, below the kernel's limit.
+/// Maximum number of sockets in a message, below the kernel's limit.
 const MOST_SOCKETS: usize = 200;
 
 /// The socket of the admin interface, with the address of the configuration.
@@ -28,10 +28,10 @@ pub struct Predecessor {
     /// The sockets of each configured address.
     sockets: Vec<(SocketAddr, Vec<OwnedFd>)>,
     admin: Option<AdminSocket>,
-    /// The addresses came with the sockets, and not from the configuration.
+    /// True if the addresses came with the sockets, and not from the configuration.
     is_activated: bool,
     attempt: Option<Attempt>,
-    /// Overload control was withdrawn for a successor.
+    /// True if overload control was withdrawn for a successor.
     has_withdrawn: bool,
     clock: RealClock,
 }
@@ -42,10 +42,10 @@ struct Attempt {
     until: Nanos,
 }
 
-/// What became of an attempt since the last look.
+/// The progress of an attempt since the last call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing that concerns the server.
+    /// No news for the server.
     None,
     /// The successor waits until overload control is withdrawn.
     Prepared,
@@ -56,7 +56,7 @@ pub enum Progress {
 }
 
 impl Predecessor {
-    /// Makes it, with the sockets that a successor gets.
+    /// Makes a predecessor with the sockets that a successor gets.
     pub fn new(
         starter: Starter,
         sockets: Vec<(SocketAddr, Vec<OwnedFd>)>,
@@ -72,13 +72,13 @@ impl Predecessor {
         self.attempt.is_some()
     }
 
-    /// Has a successor started. Says so, or why not. Returns true if one is being started now.
+    /// Has a successor started, and reports that or the reason why not. Returns true if one is being started now.
     pub fn begin(&mut self, ticket_keys: Option<&[u8]>) -> bool {
         if self.is_under_way() {
             sys::say!("inrush: SIGUSR2: a new program is being started already");
             return false;
         }
-        // A report on the last one may have crossed its end.
+        // Drops a late report on the last attempt.
         let _ = self.starter.failure();
         match self.try_begin(ticket_keys) {
             Ok(channel) => {
@@ -113,7 +113,7 @@ impl Predecessor {
         Ok(channel)
     }
 
-    /// Looks what has become of the successor, and says what the operator should know. Never blocks.
+    /// Checks the progress of the successor, and reports it to the operator. Never blocks.
     pub fn advance(&mut self) -> Progress {
         let Some(Attempt { channel, until }) = &self.attempt else { return Progress::None };
         if let Ok(Heard::Message(message)) = channel.receive() {

@@ -34,16 +34,16 @@ const FAILED: &[u8] = b"failed ";
 
 /// The server's side of its starter.
 pub struct Starter {
-    /// Not killed and waited for, which a confined server may not do. It ends with `control`, and in any case with the
-    /// server.
+    /// Never dropped, because a confined server may not kill the process or wait for it. The process ends when
+    /// `control` closes, and in any case with the server.
     _process: ManuallyDrop<Child>,
     control: Control,
     program: PathBuf,
 }
 
 impl Starter {
-    /// Starts it, with the rights that the calling thread has now. It will start this program with the arguments of this
-    /// process. Call it from a thread that stays.
+    /// Starts the starter, with the rights that the calling thread has now. It will start this program with the
+    /// arguments of this process. Call it from a thread that stays.
     ///
     /// # Errors
     /// The program is no longer at its path; no free process or descriptor.
@@ -67,7 +67,7 @@ impl Starter {
         &self.program
     }
 
-    /// Has a successor started that finds `channel` as its standard input.
+    /// Asks the starter for a successor, which finds `channel` as its standard input.
     ///
     /// # Errors
     /// The starter has ended, or does not listen.
@@ -78,13 +78,13 @@ impl Starter {
         }
     }
 
-    /// Has the successor killed.
+    /// Asks the starter to kill the successor.
     pub fn give_up(&self) {
         // A starter that has ended took the successor with it.
         let _ = self.control.send(STOP, &[]);
     }
 
-    /// Returns the reason for which there is no successor, if one has become known. Never blocks.
+    /// Returns the reason why there is no successor, once it is known. Never blocks.
     pub fn failure(&self) -> Option<String> {
         match self.control.receive() {
             Ok(Heard::Message(Message { bytes, .. })) => {
@@ -167,7 +167,7 @@ fn wait(control: &Control, successor: Option<&Child>) -> io::Result<()> {
 }
 
 fn report(control: &Control, why: &str) {
-    // A server that has ended wants no report.
+    // A server that has ended needs no report.
     let _ = control.send(&[FAILED, why.as_bytes()].concat(), &[]);
 }
 

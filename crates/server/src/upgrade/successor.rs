@@ -16,7 +16,7 @@ use crate::processes::{Control, Heard, Sent};
 /// A program that is to take over, until it is ready.
 pub struct Successor(Control);
 
-/// What a server gets from another process at its start.
+/// The sockets and keys that a server inherits at its start.
 #[derive(Default)]
 pub struct Inherited {
     /// The listening sockets.
@@ -25,12 +25,12 @@ pub struct Inherited {
     pub admin: Option<(String, OwnedFd)>,
     /// Keys of tickets.
     pub ticket_keys: Option<Vec<u8>>,
-    /// The sockets stand in place of the configured addresses.
+    /// True if the sockets replace the configured addresses.
     pub is_activated: bool,
 }
 
 impl Inherited {
-    /// The sockets that systemd has opened, if it has.
+    /// Takes the sockets that systemd has opened, if it has.
     pub fn of_service_manager(listeners: Option<Inheritance>) -> Inherited {
         let is_activated = listeners.is_some();
         Inherited { listeners: listeners.unwrap_or_default(), is_activated, ..Inherited::default() }
@@ -48,7 +48,7 @@ impl Successor {
         }
         let channel = inherited(0).map_err(|_| ServeError::NoParent)?;
         let copy = channel.try_clone().map_err(system("take over"))?;
-        // Nobody but this value has the channel, so that its end is the end of the successor.
+        // The standard input no longer keeps the channel open, so the channel closes with the successor.
         let null = File::open("/dev/null").map_err(system("open /dev/null"))?;
         rustix::stdio::dup2_stdin(&null).map_err(|errno| system("take over")(errno.into()))?;
         let channel = Control::from_inherited(channel);
@@ -59,7 +59,7 @@ impl Successor {
 
     /// Tells the predecessor that this process serves. From here on neither ends with the other.
     pub fn ready(self) {
-        // Without it this process would end with the starter.
+        // Without this call, this process would end with the starter.
         let _ = set_parent_process_death_signal(None);
         let process = std::process::id();
         // A predecessor that has ended needs no word: its sockets are here.
@@ -67,7 +67,7 @@ impl Successor {
     }
 }
 
-/// Hears everything that the predecessor had to say. It has said it already.
+/// Reads the messages of the predecessor, which has sent them already.
 fn hear(channel: &Control) -> Result<Inherited, ServeError> {
     let mut inherited = Inherited::default();
     loop {

@@ -236,7 +236,7 @@ impl Arrivals for OwnQueue {
     }
 
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
-        // It stays open, because its end would be that of the parent.
+        // The control socket stays open, because the parent takes its end for that of the worker.
         dispatcher.deregister(self.control.as_fd());
         self.listeners.close(dispatcher);
     }

@@ -10,6 +10,7 @@
 //! The offset corrects for SYNs whose handshake never ends, connections that the kernel's hash placed, and a moved
 //! queue. Once a second the worker compares the result with the length of its queue. Missing connections may still be
 //! in their handshake; those that are missing at two looks in a row are gone.
+//!
 //! T_i is smoothed by [`Feedback`], each period by the worker itself.
 //!
 //! Pure: the caller reads memory and queue.
