@@ -45,10 +45,10 @@ const XDP: Object = object!("admission_xdp", "admission in XDP");
 
 /// `LISTENERS` of `bpf/admission.h`.
 const LISTENERS: usize = 1024;
-/// The most accept queues.
+/// Maximum number of accept queues.
 const QUEUES: usize = 1024;
-/// The longest interval and burst. A bucket at this rate admits practically nobody, and sums of two stay far from the
-/// end of the clock.
+/// Maximum interval and burst. A bucket at this rate admits practically no SYN, and the sum of two such times is far
+/// from the end of the clock.
 const LONGEST: Nanos = Nanos::from_secs(3600);
 
 // Words of `struct queue` and of `struct counters`.
@@ -81,7 +81,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// One queue.
+    /// Returns the rule for a single queue.
     pub const fn one() -> Queues {
         Queues { count: 1, cpus: Vec::new(), salt: 0 }
     }

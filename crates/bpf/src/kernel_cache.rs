@@ -197,8 +197,8 @@ impl KernelCache {
         Ok(cache)
     }
 
-    /// Attaches the program to a device of the calling thread's network namespace, both ways. All devices of a
-    /// connection's packets need the program.
+    /// Attaches the program to a device of the calling thread's network namespace, both ways. Every device that
+    /// carries packets of a connection needs the program.
     ///
     /// # Errors
     /// [`BpfError::Kernel`] without tcx (Linux 6.6).
@@ -225,7 +225,7 @@ impl KernelCache {
             .map_err(|error| self.loaded.error(format!("add the listener {address}"), &error))
     }
 
-    /// Lets the program answer requests, or begin no more answers.
+    /// Makes the program answer requests, or answer no further ones. It completes responses under way in any case.
     pub fn set_enabled(&self, enabled: bool) {
         self.control[ENABLED].store(u64::from(enabled), Ordering::Relaxed);
     }
@@ -266,7 +266,8 @@ impl KernelCache {
         self.objects.renew(object, until)
     }
 
-    /// Begins no more answers with an object; `now` is CLOCK_MONOTONIC. The program completes responses under way.
+    /// Answers no further requests with an object; `now` is CLOCK_MONOTONIC. The program completes responses under
+    /// way.
     pub fn end(&mut self, object: ObjectId, now: Nanos) {
         self.objects.end(object, now);
     }
@@ -299,7 +300,7 @@ impl KernelCache {
         }
     }
 
-    /// Takes the answers that were logged since the last call, in order. Waits for none.
+    /// Takes the answers that were logged since the last call, in order. Does not wait.
     pub fn answers(&mut self) -> Vec<Answer> {
         std::iter::from_fn(|| self.log.next().map(|event| flows::answer(&event))).collect()
     }

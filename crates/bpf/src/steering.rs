@@ -32,9 +32,9 @@ use crate::object::{Loaded, Object, object};
 
 const STEER: Object = object!("steer", "steering at connect time");
 
-/// The most workers: `WORKERS` of `bpf/steer.c`.
+/// Maximum number of workers: `WORKERS` of `bpf/steer.c`.
 pub const WORKERS: usize = 256;
-/// The most addresses of the workers: `GROUPS` there.
+/// Maximum number of addresses of the workers: `GROUPS` there.
 pub const GROUPS: usize = 16;
 
 /// Weight units per reply per second. The fraction distinguishes slow workers.
@@ -211,12 +211,12 @@ impl AsFd for Workers {
 pub struct Worker<'a>(&'a [AtomicU64]);
 
 impl Worker<'_> {
-    /// Lets connections come to the worker, or not. Clear it before its listeners are closed.
+    /// Makes the worker eligible for connections, or not. Clear it before the worker's listeners are closed.
     pub fn set_alive(self, alive: bool) {
         self.0[ALIVE].store(u64::from(alive), Ordering::Release);
     }
 
-    /// Tells whether connections come to the worker.
+    /// Returns true if the worker is eligible for connections.
     pub fn alive(self) -> bool {
         self.0[ALIVE].load(Ordering::Acquire) != 0
     }

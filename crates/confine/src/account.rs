@@ -78,7 +78,7 @@ impl Account {
         Ok(Account { name: known.map_or_else(|| name.to_owned(), |user| user.name), user, group, groups })
     }
 
-    /// The user's name, or its number where it has none.
+    /// Returns the user's name, or its number if it has no name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -99,7 +99,7 @@ impl Account {
     /// a process that is the user's already.
     ///
     /// # Errors
-    /// As setuid(2). Nothing is to be served then: some threads may have changed.
+    /// As setuid(2). The process must not serve after a failure, because some threads may have changed.
     pub fn become_it(&self) -> io::Result<()> {
         if !is_root() {
             return Ok(());
@@ -116,7 +116,7 @@ fn find_group(text: &str) -> Result<Gid, AccountError> {
     known.or_else(|| text.parse().ok().map(Gid::from_raw)).ok_or(AccountError::NoGroup)
 }
 
-/// Whether this process is the superuser's.
+/// Returns true if this process is the superuser's.
 pub fn is_root() -> bool {
     Uid::effective().is_root()
 }

@@ -1,8 +1,9 @@
-//! The system calls that a process may make, by a seccomp filter. Every other one is refused with EPERM.
+//! The system calls that a process may make, by a seccomp filter. It refuses every other call with EPERM.
 //!
-//! The filter looks at the number of a call alone, so the kernel remembers its verdict for each and does not run it
-//! again (Linux 5.11). Refused are therefore whole calls: nothing is mounted, traced, executed or loaded into the
-//! kernel, no socket is made, bound or connected, no user is changed, unless a setting needs it.
+//! The filter looks only at the number of a call, so the kernel remembers the verdict for each number and does not
+//! run the filter again (Linux 5.11). The filter therefore refuses whole calls. Unless a setting needs it, the
+//! process cannot mount or trace anything, execute a program, load one into the kernel, make, bind or connect a
+//! socket, or change its user.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +14,7 @@ use seccompiler::{
 
 use crate::Facility;
 
-/// The calls that a process keeps, beside those that every server makes.
+/// The calls that a process keeps besides those that every server makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// Starting programs and waiting for them.
@@ -25,11 +26,11 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Refuses all threads of this process, and the programs that it starts, all other calls. Sets `no_new_privs`.
-    /// A second filter can only refuse more.
+    /// Refuses all other calls to all threads of this process, and to the programs that it starts. Sets
+    /// `no_new_privs`. A second filter can only refuse more.
     ///
     /// # Errors
-    /// `Unsupported` where the kernel has no seccomp filters, or none for this kind of processor.
+    /// `Unsupported` if the kernel has no seccomp filters, or none for this kind of processor.
     pub fn restrict(self) -> io::Result<()> {
         let program = self.program().map_err(unsupported)?;
         apply_filter_all_threads(&program).map_err(|error| match error {
@@ -61,7 +62,7 @@ fn unsupported(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io
     io::Error::new(io::ErrorKind::Unsupported, error)
 }
 
-/// What the kernel has of seccomp.
+/// Tests the kernel's support of seccomp.
 pub fn probe() -> Facility {
     let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     if actions.split_whitespace().any(|action| action == "errno") {
@@ -169,7 +170,8 @@ const SOCKETS: &[i64] = &[
 ];
 
 const THREADS: &[i64] = &[
-    // Their flags are in memory, which a filter cannot read: a process can be forked, and can start no program.
+    // The flags of clone3 are in memory, which a filter cannot read. So a process can be forked, but can start no
+    // program.
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_futex,
@@ -219,7 +221,7 @@ const SIGNALS: &[i64] = &[
     libc::SYS_tgkill,
 ];
 
-/// Starting a program, ending it, and what it does until its `main`.
+/// Calls that start and end a program, and those that a program makes before its `main`.
 const PROCESSES: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_wait4,

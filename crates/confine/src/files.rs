@@ -1,7 +1,8 @@
-//! What a process may open, by Landlock: paths with the rights under them. Everything else is refused with EACCES.
+//! The files that a process may open, by Landlock: paths with the rights under them. Everything else is refused with
+//! EACCES.
 //!
-//! Descriptors that are open already keep their rights, and the rules hold for root too. With Linux 6.12 the
-//! process can moreover signal no process outside of it, and connect to no abstract socket there.
+//! Descriptors that are open already keep their rights, and the rules hold for root too. With Linux 6.12 the process
+//! also cannot signal processes outside of it, or connect to their abstract sockets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,12 @@ use landlock::{
 
 use crate::Facility;
 
-/// The newest version whose rights over files are known here.
+/// The newest Landlock version whose rights over files are known here.
 const FILES: ABI = ABI::V5;
-/// The version that knows signals and abstract sockets.
+/// The Landlock version that restricts signals and abstract sockets.
 const SCOPES: ABI = ABI::V6;
 
-/// What may be done under a path.
+/// The operations that are allowed under a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Reading files and listing folders.
@@ -55,8 +56,9 @@ impl Files {
         self.0.push((path.into(), kept));
     }
 
-    /// Keeps a file that may be replaced by another of its name: its folder, and the folder of the file that a symbolic
-    /// link leads to. Of the root and of the user's home it keeps the file alone, because too much lies beside it.
+    /// Keeps a file that may be replaced by another of its name: its folder, and the folder of the file that a
+    /// symbolic link leads to. In the root folder and in the user's home it keeps only the file, because too much
+    /// lies beside it.
     pub fn keep_replaceable(&mut self, file: &Path, kept: Kept) {
         self.keep(file, kept);
         self.keep_folder_of(file, kept);
@@ -89,7 +91,7 @@ impl Files {
         self.0.extend(folder.ok().filter(|folder| !wide(folder)).map(|folder| (folder, kept)));
     }
 
-    /// Keeps what starting this very program again takes: its file and the folders of its libraries.
+    /// Keeps the files that are needed to start this program again: its own, and the folders of its libraries.
     pub fn keep_this_program(&mut self) {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
@@ -102,16 +104,16 @@ impl Files {
         self.0.dedup();
     }
 
-    /// Refuses this thread, and the threads and processes that it starts from now on, everything else. Sets
-    /// `no_new_privs`. Tells what the kernel has of it.
+    /// Restricts this thread, and the threads and processes that it starts from now on, to the kept paths. Sets
+    /// `no_new_privs`. Returns the extent to which the kernel enforces the rules.
     ///
     /// # Errors
-    /// The calls of Landlock fail, as with more than 16 layers of rules.
+    /// A Landlock call fails, for example beyond 16 layers of rules.
     pub fn restrict(&self) -> io::Result<Facility> {
         let restricted = ruleset(CompatLevel::BestEffort).and_then(|set| set.create()).and_then(|set| {
             let mut set = set.set_compatibility(CompatLevel::BestEffort);
             for (path, kept) in &self.0 {
-                // A rule that the kernel refuses gives no right, as one for a pipe, which needs none.
+                // A rule that the kernel refuses gives no right. It refuses one for a pipe, which needs no rule.
                 let _ = (&mut set).add_rules(path_beneath_rules([path], kept.rights()));
             }
             set.restrict_self()
@@ -136,7 +138,7 @@ fn ruleset(level: CompatLevel) -> Result<Ruleset, RulesetError> {
     set.handle_access(AccessFs::from_all(FILES))?.scope(Scope::from_all(SCOPES))
 }
 
-/// What the kernel has of Landlock.
+/// Tests the kernel's support of Landlock.
 pub fn probe() -> Facility {
     let required = |abi: ABI| {
         let set = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);

@@ -11,7 +11,7 @@
 //! starts inherit it. Three modules: `account` has users and groups, `files` what may be opened, and `calls` what
 //! may be called.
 //!
-//! Leaves out what a server needs: its caller says so.
+//! The caller decides what its server needs.
 #![forbid(unsafe_code)]
 
 mod account;
@@ -33,7 +33,7 @@ pub enum Facility {
     Missing,
 }
 
-/// Whether this kernel can confine files (Landlock) and system calls (seccomp), in this order.
+/// Tests this kernel's support for confining files (Landlock) and system calls (seccomp), in this order.
 pub fn probe() -> [Facility; 2] {
     [files::probe(), calls::probe()]
 }

@@ -115,7 +115,7 @@ struct Stream<T> {
     received: u64,
     /// Bytes that the server may send before it gets more credit.
     credit: u32,
-    /// Bytes of content that the server takes.
+    /// Bytes of content that the server's window still allows.
     window: i64,
     /// The unsent content of the request.
     content: Bytes,
@@ -131,14 +131,14 @@ pub struct Connection<T> {
     fields: Fields,
     out: Vec<u8>,
     sent: usize,
-    /// By their numbers, ascending.
+    /// The open streams, by ascending number.
     streams: Vec<Stream<T>>,
     /// The next stream's number.
     next: u32,
     /// The server's SETTINGS have come.
     greeted: bool,
     most_streams: u32,
-    /// Bytes of content that the server takes, and their number for a new stream.
+    /// Bytes of content that the server's window for the connection still allows, and those of a new stream's window.
     window: i64,
     initial_window: i64,
     /// Bytes that the server may send before it gets more credit.
@@ -248,7 +248,7 @@ impl<T: Copy + PartialEq> Connection<T> {
         self.write_goaway(Code::NoError);
     }
 
-    /// Takes all received bytes, and tells what happened to the streams.
+    /// Takes all received bytes, and reports the events of the streams.
     ///
     /// # Errors
     /// [`Broken`]: all streams end, and [`Connection::output`] tells the server why.

@@ -79,12 +79,12 @@ pub struct Connection<F> {
     out: Vec<u8>,
     sent: usize,
     streams: Vec<Stream<F>>,
-    /// Streams that ended lately, and if we ended them.
+    /// Streams that ended lately; true for those that we reset.
     ended: VecDeque<(u32, bool)>,
     early_priorities: VecDeque<(u32, Priority)>,
-    /// The greatest stream of the client's.
+    /// The greatest number of a client's stream.
     last: u32,
-    /// Bytes of content that the client takes, and its value for a new stream.
+    /// Bytes of content that the client's windows allow: the connection's window, and that of a new stream.
     window: i64,
     initial_window: i64,
     /// Bytes that the client may send before it gets more credit.
@@ -105,7 +105,7 @@ pub struct Connection<F> {
     deadline: Nanos,
     /// The time until which content waits because the windows allow only a little.
     small_at: Option<Nanos>,
-    /// Such content is sent now.
+    /// True while such content is sent.
     sends_small: bool,
     unsent: Option<Box<Unsent>>,
 }
@@ -246,7 +246,8 @@ impl<F> Connection<F> {
         self.drain(cx);
     }
 
-    /// The transport has failed in a way that the peer is told of: drops what was under way, shuts down, and lingers.
+    /// Ends the connection because its transport failed in a way that the peer is told of: drops all streams, shuts
+    /// down, and lingers.
     pub fn transport_refused<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.close(cx);
         self.stage = Stage::ShutDown;

@@ -30,14 +30,15 @@ pub(crate) enum Flood {
 const KINDS: usize = 6;
 /// A client answers a DATA frame with one WINDOW_UPDATE for the connection and one for the stream.
 const UPDATES_A_FRAME: u64 = 2;
-/// Bytes in a DATA frame that pays. Few frames are smaller unless the client wants it: see [`LEAST_DATA_BYTES`].
+/// Minimum bytes of a DATA frame that pays for WINDOW_UPDATE frames. Few frames are smaller unless the client wants
+/// it: see [`LEAST_DATA_BYTES`].
 const DRIBBLE_BYTES: u64 = 64;
 
 impl Flood {
-    /// Frames at once, and frames a second afterwards.
+    /// The burst in frames, and the rate afterwards in frames per second.
     fn allowance(self) -> (u64, u64) {
         match self {
-            // A browser that leaves a page resets every stream; twice that, and then as nghttp2 does.
+            // A browser that leaves a page resets every stream. The burst is twice that, and the rate is nghttp2's.
             Flood::Resets => (256, 33),
             Flood::Pings => (100, 10),
             Flood::Settings => (32, 1),
@@ -74,7 +75,7 @@ pub(crate) struct Floods {
 }
 
 impl Floods {
-    /// Takes one frame into account. Returns false, and counts, if the bound is exceeded.
+    /// Charges one frame to its bound. Returns false, and counts, if the bound is exceeded.
     pub(crate) fn admit(&mut self, flood: Flood, now: Nanos, counts: &mut Counts) -> bool {
         if flood == Flood::WindowUpdates && self.awaited_updates > 0 {
             self.awaited_updates -= 1;
@@ -89,7 +90,7 @@ impl Floods {
         admitted
     }
 
-    /// Takes a DATA frame of the server's into account.
+    /// Records a DATA frame that the server has sent.
     pub(crate) fn sent(&mut self, bytes: u64, ends_stream: bool) {
         if bytes >= DRIBBLE_BYTES || ends_stream {
             self.awaited_updates = self.awaited_updates.saturating_add(UPDATES_A_FRAME);

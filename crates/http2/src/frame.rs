@@ -130,7 +130,7 @@ pub(crate) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
     })
 }
 
-/// Moves the bytes that an incomplete frame lacks to its end; without its whole head, those of the head.
+/// Appends the bytes that an incomplete frame lacks, or those that its head lacks if that is incomplete.
 pub(crate) fn top_up(incomplete: &mut Vec<u8>, bytes: &mut &[u8]) {
     let length = Head::parse(incomplete).map_or(0, |head| head.length);
     let missing = (HEAD_BYTES + length - incomplete.len()).min(bytes.len());

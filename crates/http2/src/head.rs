@@ -6,7 +6,7 @@ use http1::{Header, Method, Request, Status, Version, is_authority, is_token_byt
 use crate::hpack::Fields;
 use crate::priority::Priority;
 
-/// Fields that only HTTP/1.1 has a meaning for (RFC 9113, 8.2.2).
+/// Fields that have a meaning only in HTTP/1.1 (RFC 9113, 8.2.2).
 const OF_CONNECTIONS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 

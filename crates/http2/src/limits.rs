@@ -12,26 +12,26 @@ pub const TABLE_BYTES: usize = 4096;
 /// Bytes that a client may send on a connection, or on one stream, before it gets more credit: the initial value
 /// (RFC 9113, 6.9.2). Content is dropped as it arrives, so nothing is gained by more.
 pub const WINDOW_BYTES: u32 = 65_535;
-/// Bytes of content in the least DATA frame of ours that does not end its response: windows that allow fewer are left to
-/// grow (RFC 813; RFC 1122, 4.2.3.4). A client that grants each frame as it comes would split its windows into ever
-/// smaller pieces.
+/// Minimum bytes of content in a DATA frame of ours that does not end its response. The server lets smaller windows
+/// grow first (RFC 813; RFC 1122, 4.2.3.4). A client that grants each frame as it comes would otherwise split its
+/// windows into ever smaller pieces.
 pub const LEAST_DATA_BYTES: u64 = 4096;
-/// Time after which smaller frames are sent all the same, as TCP does (RFC 1122, 4.2.3.4). The client may grant nothing
-/// before its window is used up.
+/// Time after which the server sends smaller frames nevertheless, as TCP does (RFC 1122, 4.2.3.4). The client may
+/// grant nothing before its window is used up.
 pub const SMALL_DATA_AFTER: Nanos = Nanos::from_millis(100);
 /// CONTINUATION frames of one header block. A block within its limit of bytes needs two.
 pub const CONTINUATIONS: u32 = 8;
-/// Ended streams that are remembered, so that late frames are told from mistakes.
+/// Ended streams that are remembered, so that late frames can be told from mistakes.
 pub const REMEMBERED_STREAMS: usize = 64;
 /// Priorities that are kept for requests that have not arrived.
 pub const EARLY_PRIORITIES: usize = 16;
 /// Bytes that a server may send to our client before it gets more credit, on a connection and on one stream. The client
 /// drops content as it arrives, so it leaves the pace to the server and to TCP, as h2load does.
 pub const CLIENT_WINDOW_BYTES: u32 = (1 << 30) - 1;
-/// Streams that our client opens before it knows the server's limit: what RFC 9113, 6.5.2, advises at least.
+/// Streams that our client opens before it knows the server's limit: the least that RFC 9113, 6.5.2, advises.
 pub const STREAMS_BEFORE_SETTINGS: u32 = 100;
-/// Bytes of a response's header list that our client takes: as of HTTP/1.1.
+/// Bytes of a response's header list that our client takes: the same as of HTTP/1.1.
 pub const RESPONSE_HEAD_BYTES: usize = 64 * 1024;
-/// Bytes of output that wait in our client. It opens no stream and queues no content above half of it. A server that
-/// makes it exceed the rest, by frames that have to be answered, is cut off.
+/// Bytes of output that wait in our client. It opens no stream and queues no content above half of it. If answers to
+/// the server's frames make the output exceed the whole, the client ends the connection.
 pub const CLIENT_OUTPUT_BYTES: usize = 128 * 1024;

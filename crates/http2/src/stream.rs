@@ -32,7 +32,7 @@ pub(crate) enum Answer<F> {
     Whole(Response<F>, bool),
     /// The rest of the content.
     Rest(Payload<F>),
-    /// Nothing.
+    /// Nothing: the whole response is queued.
     Queued,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Stream<F> {
     pub(crate) promised: Option<u64>,
     /// Bytes that the client may send before it gets more credit.
     pub(crate) credit: u32,
-    /// Bytes of content that the client takes.
+    /// Bytes of content that the client's window for the stream allows.
     pub(crate) window: i64,
     pub(crate) priority: Priority,
     /// The connection's turn in which this stream was served last.

@@ -73,7 +73,7 @@ impl AdaptiveLimit {
         if turns > 0 || closed > 0 {
             let kept = 1.0 - weight(closed);
             self.closed = kept * self.closed + f64::from(closed);
-            // Sessions that have not ended for so long bring the limit to 1, and longer ones no lower.
+            // This bound already brings the limit to 1, so sessions that last longer need not count for more.
             self.work = (kept * self.work + took.0 as f64).min(self.closed * TAKEN_ON.0 as f64);
         }
     }

@@ -85,7 +85,7 @@ fn opened_by(
 /// Returns a line about the names of hosts that no certificate has; `None` if there are none.
 pub fn unvouched(config: &ServeConfig, tls: Option<&Sessions>) -> Option<String> {
     let is_lacking = |name: &&HostName| match name {
-        // A client that asks for an address sends no SNI, and the names read here are no addresses.
+        // A client that asks for an address sends no SNI, and only DNS names are read from certificates.
         HostName::Address(_) => false,
         HostName::Full(name) if name.parse::<Ipv4Addr>().is_ok() => false,
         name => tls.is_some_and(|sessions| !sessions.vouches_for(&name.to_string())),

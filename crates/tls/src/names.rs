@@ -22,7 +22,7 @@ pub struct Owned {
     pub certificate: CertifiedKey,
     /// An OCSP response about it, if there is one.
     pub staple: Option<Staple>,
-    /// The number of the host whose own it is; `None` belongs to all hosts.
+    /// The number of the host that alone has it; `None` for all hosts.
     pub host: Option<u16>,
 }
 
@@ -79,7 +79,8 @@ impl Shown {
         Shown { bare: Arc::new(certificate), stapled, names }
     }
 
-    /// Some clients refuse a late response where they accept none, so a late one is left out.
+    /// Returns the certificate to show. Leaves out a response that has ended: some clients refuse it, although they
+    /// accept a certificate without a response.
     fn at(&self, time: WallTime) -> Arc<CertifiedKey> {
         let in_time = |end: &Option<u64>| end.is_none_or(|end| time.seconds < end);
         let stapled = self.stapled.as_ref().filter(|(_, end)| in_time(end));
@@ -96,7 +97,7 @@ impl Names {
         Names { table: RwLock::new(Arc::new(Table::new(certificates))), host_of: OnceLock::new() }
     }
 
-    /// Sets the hosts of names, once.
+    /// Sets the function that finds the host of a name. Only the first call has an effect.
     pub fn choose_hosts(&self, host_of: HostOf) {
         // The hosts of a server do not change.
         let _ = self.host_of.set(host_of);

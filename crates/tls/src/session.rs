@@ -50,7 +50,7 @@ impl Session {
         self.ended
     }
 
-    /// Takes bytes from the peer, and tells the events in them. Ignores bytes after `close_notify`.
+    /// Takes bytes from the peer, and reports the events in them. Ignores bytes after `close_notify`.
     ///
     /// # Errors
     /// The peer does not speak TLS, or offers nothing that the server accepts. Then write the waiting alert

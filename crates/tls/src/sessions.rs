@@ -76,7 +76,8 @@ impl Sessions {
         Ok(Sessions(Arc::new(Shared { config, names, tickets, material, provider })))
     }
 
-    /// Sets the hosts of names, for all clones. Certificates of one host are then chosen for its names.
+    /// Sets the function that finds the host of a name, for all clones. Certificates of one host are then chosen for
+    /// its names.
     pub fn choose_hosts(&self, host_of: HostOf) {
         self.0.names.choose_hosts(host_of);
     }

@@ -33,7 +33,7 @@ impl Watch {
         &self.files
     }
 
-    /// Tells whether the files differ from the last report, and not from the last check.
+    /// Returns true if the files differ from the last report and are the same as at the last check.
     pub fn changed(&mut self) -> bool {
         let now = stamps(&self.files);
         let changed = now != self.told && now == self.seen;

@@ -16,8 +16,8 @@ const PIECES: usize = 35;
 pub(super) const DATE: usize = 29;
 /// The longest response, in bytes: 15 KiB and its head.
 pub const LONGEST: usize = PIECE * PIECES;
-/// The time for which a response is kept after its validity has ended. Linux gives a request up that is not
-/// acknowledged after 15 minutes, other systems after one minute. Most losses are repaired within a second.
+/// The time for which a response is kept after its validity has ended. Linux gives up an unacknowledged request after
+/// 15 minutes, other systems after one minute. Most losses are repaired within a second.
 pub const GRACE: Nanos = Nanos::from_secs(120);
 
 // 64-bit words of `struct object`.

@@ -1,4 +1,4 @@
-//! What each frame from the server does (RFC 9113, section 6).
+//! The effect of each frame from the server (RFC 9113, section 6).
 
 use super::{Broken, Connection, End, Event, reply};
 use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, MOST_WINDOW, flag, kind, number, setting, unpadded};
@@ -151,7 +151,7 @@ impl<T: Copy + PartialEq> Connection<T> {
         Ok(())
     }
 
-    /// Decodes a block. The table depends on it, whether its stream has ended or not.
+    /// Decodes a block, even of a stream that has ended, because the decoder's table depends on it.
     fn complete_block(
         &mut self,
         id: u32,
@@ -189,7 +189,7 @@ impl<T: Copy + PartialEq> Connection<T> {
         let length = payload.len() as u32;
         self.credit = self.credit.checked_sub(length).ok_or(Fault::Connection(Code::FlowControl))?;
         give_credit(&mut self.credit, 0, &mut self.out);
-        // The stream has been reset while this was under way.
+        // The stream was reset while this frame was under way.
         let Some(index) = place else { return Ok(()) };
         let (stream, ends_stream) = (&mut self.streams[index], head.has(flag::END_STREAM));
         stream.credit =

@@ -33,7 +33,8 @@ pub(super) fn head(fields: &Fields) -> Option<Head> {
     Some(Head { status: status.parse().ok().filter(|status| *status >= 100)?, length })
 }
 
-/// The reply of a stream that has ended; `None` if its head is missing, or its content has not the promised length.
+/// The reply of a stream that has ended; `None` if its head is missing, or its content does not have the promised
+/// length.
 pub(super) fn of<T>(stream: &Stream<T>) -> Option<Reply> {
     let Head { status, length } = stream.head?;
     let has_no_content = stream.answers_head || matches!(status, 204 | 304);

@@ -151,7 +151,7 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// Ends requests whose content is late: 408, or the rest is not waited for.
+    /// Ends requests whose content is late: answers 408, or stops waiting for the rest of the content.
     pub(super) fn expire_contents<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         let due = cx.http.now.saturating_sub(cx.http.settings.timeouts.body);
         let is_late = |stream: &Stream<F>| !stream.ended && stream.started <= due;

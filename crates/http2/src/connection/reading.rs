@@ -25,7 +25,7 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// Compares the preface, and returns the bytes behind it.
+    /// Checks the preface, and returns the bytes after it.
     fn read_preface<'a, S: Responder<File = F>>(
         &mut self,
         bytes: &'a [u8],
@@ -160,7 +160,7 @@ impl<F> Connection<F> {
         outcome
     }
 
-    /// Takes a cheap frame into account.
+    /// Charges a cheap frame to its bound.
     pub(super) fn bound<S: Responder<File = F>>(
         &mut self,
         flood: Flood,
@@ -172,13 +172,13 @@ impl<F> Connection<F> {
         }
     }
 
-    /// Ends the connection for a mistake of the client's.
+    /// Ends the connection because of a mistake of the client.
     pub(super) fn fail<S: Responder<File = F>>(&mut self, code: Code, cx: &mut Context<'_, '_, S>) {
         cx.counts.http2_connection_errors += 1;
         self.end_with(code, cx);
     }
 
-    /// Ends a stream for a mistake of the client's, or the connection if it makes too many.
+    /// Ends a stream because of a mistake of the client. Ends the connection if the client makes too many.
     fn fail_stream<S: Responder<File = F>>(&mut self, id: u32, code: Code, cx: &mut Context<'_, '_, S>) {
         cx.counts.http2_stream_errors += 1;
         self.reset(id, code, cx);

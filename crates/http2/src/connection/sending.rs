@@ -58,8 +58,8 @@ impl<F> Connection<F> {
         Some(FileRange { file: range.file.clone(), offset: range.offset, length })
     }
 
-    /// Takes the first bytes of [`Connection::file_part`]. None at all mean that the file has become shorter: the
-    /// promised length cannot be kept, and the stream is reset.
+    /// Takes the first bytes of [`Connection::file_part`]. Empty bytes mean that the file has become shorter than the
+    /// promised length, so the stream is reset.
     ///
     /// # Panics
     /// If there are more bytes than the part has.
@@ -85,9 +85,9 @@ impl<F> Connection<F> {
         length.min(stream.room(self.window, self.least_data())).min(FRAME_BYTES as u64)
     }
 
-    /// Bytes in the least frame that does not end its content.
+    /// Minimum bytes of a frame that does not end its content.
     fn least_data(&self) -> u64 {
-        // A client that has ended grants nothing more.
+        // A client that has shut down its sending side grants no more window.
         if self.sends_small || self.peer_ended {
             return 1;
         }
@@ -142,8 +142,8 @@ impl<F> Connection<F> {
         }
     }
 
-    /// The stream to serve next (RFC 9218, 10): by urgency; then those that are not incremental, in their order;
-    /// then the one served longest ago.
+    /// Returns the stream to serve next (RFC 9218, 10): the most urgent one. Among equally urgent streams, those that
+    /// are not incremental come first, by number; then the incremental one that was served longest ago.
     fn next_stream(&self) -> Option<usize> {
         let ready = self.streams.iter().enumerate().filter(|(_, stream)| self.can_send(stream));
         let order = |stream: &Stream<F>| {

@@ -73,7 +73,7 @@ pub(crate) fn content_length(length: u64, into: &mut Vec<u8>) {
     number(CONTENT_LENGTH, length, into);
 }
 
-/// A field with decimal digits that enters no table, whose name has an index.
+/// Appends a literal field without indexing (RFC 7541, 6.2.2): an indexed name, and a value of decimal digits.
 fn number(index: usize, value: u64, into: &mut Vec<u8>) {
     integer(index, 4, into);
     let place = into.len();
@@ -119,7 +119,7 @@ fn index_of(name: &[u8]) -> Option<usize> {
     NAMES.indices[from..until].iter().find(is_name).map(|index| usize::from(*index))
 }
 
-/// A field that enters no table, whose name has an index.
+/// Appends a literal field without indexing (RFC 7541, 6.2.2), with an indexed name.
 fn literal(index: usize, value: &[u8], into: &mut Vec<u8>) {
     integer(index, 4, into);
     integer(value.len(), 7, into);

@@ -14,7 +14,7 @@ pub(crate) use encode::{Encoder, NO_TABLE, content_length, field, request};
 /// Bytes that a field counts for beside its name and value (RFC 9113, 6.5.2).
 const FIELD_BYTES: usize = 32;
 
-/// A decoded header list. Names and values lie one behind the other in one text.
+/// A decoded header list. Names and values lie one after the other in one text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     text: Vec<u8>,

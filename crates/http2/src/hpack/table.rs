@@ -64,7 +64,7 @@ impl Table {
         }
     }
 
-    /// Changes the greatest size. Returns false for more than we allow.
+    /// Changes the maximum size. Returns false if it exceeds the size that we allow.
     pub(super) fn resize(&mut self, most: usize) -> bool {
         if most > TABLE_BYTES {
             return false;
