@@ -1,5 +1,5 @@
 /*
- * Admission of SYNs to accept queues, by their identity and by a token bucket; the same before every hook.
+ * Admission of SYNs to accept queues, by their identity and by a token bucket; the same code for every hook.
  *
  *    SYN to one of `listeners`? ── no ──────────────────────────────> untouched
  *       │ yes
@@ -13,22 +13,22 @@
  *       │ yes
  *    dropped: the client's kernel sends its SYN again after 1, 3, 7 s
  *
- * The identity of a SYN is a hash of what its retransmission repeats. It is the hash of overload/src/hook/program.rs,
- * word for word: that program gives the SYN to the queue whose bucket it met here.
+ * The identity of a SYN is a hash of the fields that its retransmission repeats. overload/src/hook/program.rs computes
+ * the same hash, word for word: that program gives the SYN to the queue whose bucket it met here.
  *
  * The bucket is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). All
  * processors share it, so that the rate is exact; a drop only reads it. The counters have a cache line for
  * each queue and processor.
  *
- * The server writes the settings by plain stores. A SYN that sees one of them new and another old is decided by that
- * mixture.
+ * The server writes the settings by plain stores. A SYN that comes between two stores is decided by a mix of old and
+ * new settings.
  */
 #pragma once
 #include "kernel.h"
 
-/* Most addresses with their ports. */
+/* Maximum number of addresses with their ports. */
 #define LISTENERS 1024
-/* Other processors may take a token while this one tries to; a SYN that loses this often is dropped. */
+/* Other processors may take a token while this one tries to. A SYN that loses this many times is dropped. */
 #define ATTEMPTS 8
 
 /* Set by the loader. */
@@ -44,15 +44,15 @@ struct listener {
     u16 zero;
 };
 
-/* What one accept queue admits. All zero admits all. */
+/* The limits of one accept queue. All zeros admit everything. */
 struct queue {
-    /* From one admitted SYN to the next; 0 for no limit. */
+    /* The time from one admitted SYN to the next; 0 for no limit. */
     u64 interval_ns;
-    /* How far ahead of that rate arrivals may be. */
+    /* The time by which arrivals may be ahead of that rate. */
     u64 burst_ns;
-    /* When the next SYN would come if all kept to the rate. Written here alone. */
+    /* The time of the next SYN if all kept to the rate. Only this program writes it. */
     u64 theoretical_arrival_ns;
-    /* Identities that are refused, of 2^32, from `first_refused` on. */
+    /* The number of refused identities, of 2^32, from `first_refused` on. */
     u64 refused;
     u64 first_refused;
     u64 rest_of_line[3];
@@ -114,7 +114,7 @@ inlined u32 identity(const struct syn *syn) {
     return hash ^ hash >> 16;
 }
 
-/* The queue that the SYN will come to. */
+/* Returns the queue that the SYN will come to. */
 inlined u32 queue_of(u32 identity, u32 processor) {
     if (queue_count == 1)
         return 0;
@@ -122,7 +122,7 @@ inlined u32 queue_of(u32 identity, u32 processor) {
     return own && *own ? *own - 1 : identity % queue_count;
 }
 
-/* Takes a token, or returns false where there is none. */
+/* Takes a token. Returns false if there is none. */
 inlined bool take_token(struct queue *queue) {
     u64 interval = READ_ONCE(queue->interval_ns);
     if (interval == 0)
@@ -133,7 +133,7 @@ inlined bool take_token(struct queue *queue) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         u64 arrival = READ_ONCE(*place);
         if (arrival > latest) {
-            /* Only a rate that was slower, or a burst that was longer, can have led this far ahead. */
+            /* Only an earlier rate that was slower, or a burst that was longer, can have led this far ahead. */
             if (arrival > latest + interval)
                 __sync_val_compare_and_swap(place, arrival, latest + interval);
             return false;
@@ -145,7 +145,7 @@ inlined bool take_token(struct queue *queue) {
     return false;
 }
 
-/* Decides on a SYN, and counts it where it is to one of our listeners. */
+/* Decides on a SYN, and counts it if it is for one of our listeners. */
 inlined bool admit(const struct syn *syn) {
     if (!map_lookup(&listeners, &syn->to))
         return true;
@@ -172,20 +172,20 @@ struct ipv6_tcp {
     struct tcphdr tcp;
 };
 
-/* Copies bytes of the packet from `offset` after the start of its IP header; false where it is shorter. */
+/* Copies bytes of the packet from `offset` after the start of its IP header. Returns false if it is shorter. */
 inlined bool load(void *packet, u32 offset, void *to, u32 length);
 
-/* Whether the flags of a segment are those of a connection's first. */
+/* Returns true if the flags are those of a connection's first segment. */
 inlined bool opens_connection(u8 flags) {
     return (flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
 }
 
-/* The two words behind each other, where a TCP header without IP options before it has its ports. */
+/* Returns the word with both ports, as it lies in a packet whose IP header has no options. */
 inlined u32 ports(const struct tcphdr *tcp) {
     return (u32)tcp->dest << 16 | tcp->source;
 }
 
-/* Whether it opens a connection over IPv4, and to where. */
+/* Returns true if the packet opens a connection over IPv4, and fills `syn`. */
 inlined bool syn_over_ipv4(void *packet, struct syn *syn) {
     struct ipv4_tcp headers;
     if (!load(packet, 0, &headers, sizeof headers))
@@ -195,7 +195,7 @@ inlined bool syn_over_ipv4(void *packet, struct syn *syn) {
     u32 length = (headers.ip.version_ihl & 15) * 4;
     if (length < sizeof headers.ip)
         return false;
-    /* With options, their bytes identify it: at the offsets of a header without. */
+    /* With IP options, the bytes of the options identify it: the offsets are those of a header without options. */
     syn->address = headers.ip.saddr;
     syn->ports = ports(&headers.tcp);
     syn->sequence = headers.tcp.seq;
@@ -205,7 +205,7 @@ inlined bool syn_over_ipv4(void *packet, struct syn *syn) {
     return opens_connection(headers.tcp.flags);
 }
 
-/* Whether it opens a connection over IPv6, and to where. */
+/* Returns true if the packet opens a connection over IPv6, and fills `syn`. */
 inlined bool syn_over_ipv6(void *packet, struct syn *syn) {
     struct ipv6_tcp headers;
     if (!load(packet, 0, &headers, sizeof headers) || headers.ip.nexthdr != IPPROTO_TCP)
@@ -218,8 +218,8 @@ inlined bool syn_over_ipv6(void *packet, struct syn *syn) {
 }
 
 /*
- * Whether a packet whose link layer says `protocol` goes on. Packets that are not understood do: fragments,
- * IPv6 with extension headers, everything but TCP.
+ * Returns true if a packet whose link layer says `protocol` goes on. Packets that the program does not understand go
+ * on: fragments, IPv6 with extension headers, everything but TCP.
  */
 inlined bool may_pass(void *packet, u16 protocol) {
     struct syn syn;

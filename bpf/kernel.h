@@ -22,7 +22,7 @@ typedef _Bool bool;
 #define SEC(name) __attribute__((section(name), used))
 #define inlined static inline __attribute__((always_inline))
 
-/* The GPL is what the kernel asks of programs that call some of its helpers, the clock among them. */
+/* The kernel requires the GPL of programs that call some of its helpers, the clock among them. */
 #define LICENSE char terms[] SEC("license") = "Dual MIT/GPL"
 
 /* Members of a map declaration, which the loader reads from the types alone. */
@@ -45,11 +45,11 @@ enum {
 #define NETWORK16(host) ((u16)__builtin_bswap16(host))
 #define NETWORK32(host) ((u32)__builtin_bswap32(host))
 
-/* One access each, of memory that user space or another processor changes meanwhile. */
+/* A single access to memory that user space or another processor may change meanwhile. */
 #define READ_ONCE(place) (*(const volatile typeof(place) *)&(place))
 #define WRITE_ONCE(place, value) (*(volatile typeof(place) *)&(place) = (value))
 
-/* Makes the compiler forget what it knows of a value, where the verifier does not know it and wants to see it checked. */
+/* Hides a value's range from the compiler, so that it keeps a check that the verifier wants to see. */
 #define FORGET(value) asm volatile("" : "+r"(value))
 
 /* ---- helper functions ---- */
@@ -85,13 +85,13 @@ static long (*const loop)(u32 rounds, long (*body)(u32 round, void *context), vo
 
 /* The `start` of skb_load_bytes_relative. */
 enum { BPF_HDR_START_NET = 1 };
-/* Of skb_store_bytes: keeps the sum that a device has given with the packet. */
+/* Of skb_store_bytes: keeps the checksum right that the device has delivered with the packet. */
 enum { BPF_F_RECOMPUTE_CSUM = 1 };
 /* Of csum_level: asks whether the device has checked the packet's checksum. */
 enum { BPF_CSUM_LEVEL_QUERY = 0 };
-/* Of map_update: only where there is none. */
+/* Of map_update: fails if the key exists. */
 enum { BPF_NOEXIST = 1 };
-/* Of ringbuf_output: who reads it looks by itself. */
+/* Of ringbuf_output: does not wake the reader, who looks by itself. */
 enum { BPF_RB_NO_WAKEUP = 1 };
 /* The network namespace of the device. */
 #define BPF_F_CURRENT_NETNS ((u64)-1)
@@ -108,7 +108,7 @@ struct address {
 
 #define MAPPED NETWORK32(0x0000ffff)
 
-/* What the body of a loop returns: 1 ends it. */
+/* Returns the value that the body of a loop returns: 1 ends the loop. */
 inlined long end_unless(int more) {
     FORGET(more);
     return more ? 0 : 1;
@@ -166,7 +166,7 @@ struct ipv6_tuple {
 /* `pkt_type` of a packet to this host. */
 enum { PACKET_HOST = 0 };
 
-/* Verdicts of a tcx link: on to the next program, or away with the packet. */
+/* Verdicts of a tcx link: go on to the next program, or drop the packet. */
 enum { TCX_NEXT = -1, TCX_DROP = 2 };
 
 struct xdp_md {

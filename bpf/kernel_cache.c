@@ -1,5 +1,5 @@
 /*
- * Answers to hot requests from inside the kernel, on connections of the server's own (TUX; Brecht 2004, section 3.3).
+ * Answers hot requests from inside the kernel, on the server's own connections (TUX; Brecht 2004, section 3.3).
  *
  *   client                    this machine
  *     │  SYN                  ┌────────────────────────────┐
@@ -12,31 +12,31 @@
  *     │<──────────────────────┼── tc egress ── renumbered <┼─── for good
  *     │                       └────────────────────────────┘
  *
- * A connection begins as ours and is given to the server's kernel once, at the first segment that is not the
- * exact bytes of a known request. From then on the program adds a constant to each sequence number and to each
- * acknowledgement of either direction. While a response is not wholly acknowledged the connection does not change
- * hands: a segment that would make it waits for its retransmission.
+ * This program owns a connection at first. It hands the connection over to the kernel's TCP once, at the first segment
+ * that is not exactly a known request. From then on the program adds a constant to each sequence number and to each
+ * acknowledgement of either direction. A connection does not change hands while a response is not wholly
+ * acknowledged: the program drops a segment that would hand it over, and the client retransmits the segment.
  *
- * There is no timer here. So a request is acknowledged by a response of one segment, which comes whole or not at all,
- * and otherwise not before its response is acknowledged. The client's own retransmission of the request repairs the
- * loss of any packet of either. The last acknowledgement of a response of several segments is itself acknowledged, or
- * the next response does it.
+ * There is no timer here. A response of one segment acknowledges its request, because it comes whole or not at all. A
+ * longer response does not acknowledge its request before the client has acknowledged the whole response. Until then
+ * the client retransmits the request, which repairs the loss of any packet. Afterwards an empty segment acknowledges
+ * the request, or the next response does.
  *
- * The program knows no HTTP. It compares whole segments with requests that the server has answered before, so what
- * it answers is what the server answers. Invariants are in docs/decisions/0018.
+ * The program knows no HTTP. It compares whole segments with requests that the server has answered before, so its
+ * answers are those of the server. Invariants are in docs/decisions/0018.
  */
 #include "known_request.h"
 
-/* Sequence numbers farther from the expected than this are not believed. */
+/* Sequence numbers farther than this from the expected one are not plausible. */
 #define PLAUSIBLE 65536
-/* Segments that follow on an acknowledgement, and on a request that comes again. */
+/* Segments sent after an acknowledgement, and after a retransmitted request. */
 #define MORE 2
-/* From this many fruitless retransmissions on segments are short: the path may take no long ones. */
+/* After this many fruitless retransmissions segments are short, because the path may not carry long ones. */
 #define PATIENCE 2
 
 /* ---- a segment from the client, under the flow's lock ---- */
 
-/* Sends pieces from `flow->sent` on, at most so many segments. */
+/* Plans to send pieces from `flow->sent` on, in at most `segments` segments. */
 inlined void plan_pieces(struct flow *flow, struct plan *plan, u32 segments) {
     u32 done = flow->sent - flow->start, end = (flow->length + PIECE - 1) / PIECE;
     if (done >= flow->length) {
@@ -55,8 +55,8 @@ inlined void plan_pieces(struct flow *flow, struct plan *plan, u32 segments) {
         flow->sent = sent;
 }
 
-/* Whether the response is one segment. It acknowledges its request: a client with Nagle's algorithm waits for that
- * before it sends another. */
+/* Returns true if the response fits one segment. Such a response acknowledges its request: a client with Nagle's
+ * algorithm waits for that before it sends another. */
 inlined bool fits_one_segment(const struct flow *flow) {
     return flow->length <= (u32)flow->pieces_per_segment * PIECE;
 }
@@ -75,7 +75,7 @@ inlined void begin(struct flow *flow, const struct segment *s, const struct answ
     plan_pieces(flow, plan, BURST);
 }
 
-/* Takes an acknowledgement of the response under way. Returns whether it is acknowledged as a whole. */
+/* Takes an acknowledgement of the response under way. Returns true if it acknowledges the whole response. */
 inlined bool take_acknowledgement(struct flow *flow, const struct segment *s) {
     flow->fruitless = 0;
     if (before(s->ack, flow->server_next)) {
@@ -99,7 +99,7 @@ inlined void receive_bare(struct flow *flow, const struct segment *s, bool progr
     }
     plan->act = SWALLOW;
     if (s->sack && s->ack == flow->unacked && flow->gap != s->ack) {
-        /* Something behind a gap has arrived: once for each gap, its first segment is sent again. */
+        /* A segment after a gap has arrived. The first segment of the gap is sent again, once for each gap. */
         u32 sent = flow->sent;
         flow->gap = s->ack;
         flow->sent = s->ack;
@@ -111,12 +111,12 @@ inlined void receive_bare(struct flow *flow, const struct segment *s, bool progr
 /* Decides on a segment with data or a FIN while a response is under way. */
 inlined void receive_again(struct flow *flow, const struct segment *s, u32 end, struct plan *plan) {
     if (!before(s->seq, flow->client_next)) {
-        /* New: comes again when the response has been acknowledged. */
+        /* New data, which the client retransmits. By then the response may have been acknowledged. */
         plan->act = SWALLOW;
     } else if (!before(flow->client_acked, end)) {
         plan->act = ACKNOWLEDGE;
     } else {
-        /* The request comes again: from the first byte that is not acknowledged, as after any timeout. */
+        /* The request again: sends from the first byte that is not acknowledged, as after any timeout. */
         flow->fruitless++;
         if (flow->fruitless >= PATIENCE)
             flow->pieces_per_segment = 1;
@@ -135,7 +135,7 @@ inlined void receive(struct flow *flow, const struct segment *s, const struct an
     if (flow->owner == KERNELS)
         return;
     if (s->flags & TCP_RST) {
-        /* Whether the reset holds is the kernel's to say. */
+        /* The kernel decides if the reset is valid. */
         flow->kernel_spoke = true;
         if (!answering)
             flow->owner = KERNELS;
@@ -164,7 +164,7 @@ inlined void receive(struct flow *flow, const struct segment *s, const struct an
     } else if (answering) {
         receive_again(flow, s, end, plan);
     } else if (bare) {
-        /* To the kernel what may be news to it: probes, which lie before what is expected. */
+        /* The kernel gets only segments that may be news to it: probes, which lie before the expected number. */
         if (completed)
             plan->act = fits_one_segment(flow) ? SWALLOW : ACKNOWLEDGE;
         else if (s->seq == flow->client_next)
@@ -182,7 +182,7 @@ inlined void receive(struct flow *flow, const struct segment *s, const struct an
 
 /* ---- connections ---- */
 
-/* Whether the server's kernel has this connection, established. */
+/* Returns true if the server's kernel has this connection in the established state. */
 inlined bool is_established(struct __sk_buff *packet, const struct segment *s) {
     struct bpf_sock *socket;
     if (s->ipv6) {
@@ -210,8 +210,8 @@ inlined bool same(const struct tuple *a, const struct tuple *b) {
 }
 
 /*
- * Takes a connection over at its first data, if that is a known request. Whoever removes the embryo decides whose it
- * is: on another processor another segment may be on its way to the kernel.
+ * Takes a connection over at its first data, if that is a known request. Another processor may have another segment of
+ * the connection on its way to the kernel. The processor that removes the embryo decides who owns the connection.
  */
 apart int take_over(struct __sk_buff *packet) {
     struct scratch *scratch = scratch_of(IN);
@@ -265,7 +265,7 @@ apart int note_syn(struct __sk_buff *packet) {
     struct listener to = {s->key.server, s->key.server_port, 0};
     if (!map_lookup(&listeners, &to))
         return 0;
-    /* With data, or where routers may cut its packets, the connection is the kernel's. */
+    /* The kernel keeps a connection whose SYN has data, or whose packets routers may fragment. */
     if (s->length || !s->whole) {
         map_delete(&embryos, &s->key);
         return 0;
@@ -276,7 +276,7 @@ apart int note_syn(struct __sk_buff *packet) {
     return 0;
 }
 
-/* Notes the answer to a SYN: a new connection, whatever there has been between these two ends. */
+/* Notes the answer to a SYN. It begins a new connection, so any older one between the same ends is forgotten. */
 apart int note_answer(struct __sk_buff *packet) {
     struct scratch *scratch = scratch_of(OUT);
     if (!scratch)
@@ -288,7 +288,7 @@ apart int note_answer(struct __sk_buff *packet) {
     if (!embryo)
         return 0;
     if (s->flags & TCP_ECE) {
-        /* Congestion is told to who sends: the kernel. */
+        /* With ECN the sender must react to congestion, and only the kernel does. */
         map_delete(&embryos, &s->key);
         return 0;
     }
@@ -307,7 +307,7 @@ apart int note_answer(struct __sk_buff *packet) {
 
 /* ---- the hooks ---- */
 
-/* Copies into the plan what all replies of a flow have. */
+/* Copies the fields that all replies of a flow have into the plan. */
 inlined void fill_in(struct plan *plan, const struct flow *flow) {
     plan->seq_add = flow->client_first - flow->client_next;
     plan->ack_add = flow->server_first - flow->server_next;
@@ -327,7 +327,7 @@ inlined void fill_in(struct plan *plan, const struct flow *flow) {
     plan->length = flow->length;
 }
 
-/* What is added up at once of a segment, and how often: more is left to the kernel. */
+/* Bytes of a segment that are added up at once, and the maximum number of such parts. The kernel checks the rest. */
 #define PART REQUEST
 #define PARTS 4
 
@@ -356,7 +356,7 @@ static long add_next_part(u32 number, void *context) {
     return end_unless(add_part(*(struct __sk_buff **)context));
 }
 
-/* Whether the packet's checksum is right or nobody can say; notes which, and whether a reply is to have one. */
+/* Returns false if the packet's checksum is wrong. Notes if it is known to be right, and if a reply is to have one. */
 apart int check(struct __sk_buff *packet) {
     struct scratch *scratch = scratch_of(IN);
     if (!scratch)
@@ -376,7 +376,7 @@ apart int check(struct __sk_buff *packet) {
 
 #define NANOSECONDS_PER_SECOND 1000000000
 
-/* Counts an answer, and logs it where answers are logged. */
+/* Counts an answer, and logs it if answers are logged. */
 apart int note_answered(u64 now) {
     struct scratch *scratch = scratch_of(IN);
     struct counters *counts = counters_here();
@@ -387,7 +387,7 @@ apart int note_answered(u64 now) {
     counts->bytes += scratch->plan.length;
     u32 index = scratch->plan.object, second = now / NANOSECONDS_PER_SECOND;
     struct object *object = map_lookup(&objects, &index);
-    /* Once a second, so that processors share the line and do not pass it around. */
+    /* Stored once a second, so that processors share the cache line and do not pass it around. */
     if (object && READ_ONCE(object->used_s) != second)
         WRITE_ONCE(object->used_s, second);
     if (!READ_ONCE(set->logging))
@@ -406,7 +406,7 @@ apart int note_answered(u64 now) {
     return 0;
 }
 
-/* Lets a packet go on with other sequence numbers, which are added to its selective acknowledgements as well. */
+/* Lets a packet go on with translated sequence numbers, also in its selective acknowledgements. */
 apart int forward(struct __sk_buff *packet, u32 way, u32 seq_add, u32 ack_add) {
     struct scratch *scratch = scratch_of(way);
     if (!scratch)
@@ -419,7 +419,7 @@ apart int forward(struct __sk_buff *packet, u32 way, u32 seq_add, u32 ack_add) {
     return TCX_NEXT;
 }
 
-/* Does what was decided. Returns the verdict on the packet. */
+/* Carries out the plan. Returns the verdict on the packet. */
 inlined int carry_out(struct __sk_buff *packet, struct scratch *scratch, struct flow *flow,
                       struct counters *counts) {
     struct plan *plan = &scratch->plan;
@@ -434,7 +434,7 @@ inlined int carry_out(struct __sk_buff *packet, struct scratch *scratch, struct 
     u32 index = plan->object;
     const struct object *object = map_lookup(&objects, &index);
     if (!object || READ_ONCE(object->generation) != plan->generation) {
-        /* The rest of a response that is no longer there: nothing else may follow what the client has of it. */
+        /* The response is gone, and the client has a part of it. No other bytes may follow, so this is a reset. */
         counts->aborted++;
         WRITE_ONCE(flow->owner, KERNELS);
         plan->seq = plan->unacked;
@@ -443,7 +443,7 @@ inlined int carry_out(struct __sk_buff *packet, struct scratch *scratch, struct 
     return send_pieces(packet);
 }
 
-/* A packet that a device has received. */
+/* Handles a packet that a device has received. */
 inlined int from_client(struct __sk_buff *packet, u32 link_header) {
     struct scratch *scratch = scratch_of(IN);
     struct counters *counts = counters_here();
@@ -499,7 +499,7 @@ inlined int from_client(struct __sk_buff *packet, u32 link_header) {
     return carry_out(packet, scratch, flow, counts);
 }
 
-/* A packet that this machine sends. */
+/* Handles a packet that this machine sends. */
 inlined int from_server(struct __sk_buff *packet, u32 link_header) {
     if (packet->mark == our_mark) {
         packet->mark = 0;

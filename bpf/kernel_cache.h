@@ -1,47 +1,47 @@
 /*
- * What the kernel cache shares with the server, and what it remembers of connections.
+ * The memory that the kernel cache shares with the server, and its records of connections.
  */
 #pragma once
 #include "tcp_segment.h"
 
 /*
- * A response lies in pieces, each with its sum, so that no byte is added up per request. A segment takes three
- * pieces where the path allows, which fits in an MTU of 1400; one piece fits everywhere.
+ * A response lies in pieces, each with its checksum, so that no request makes the program add up bytes. A segment has
+ * three pieces if the path allows, which fits in an MTU of 1400. One piece fits everywhere.
  */
 #define PIECE 448
 #define PIECES 35
 #define PIECES_PER_SEGMENT 3
 
-/* Longest request, in 64-bit words. Most browsers send more, with cookies; those are the server's. */
+/* Maximum size of a request, in 64-bit words. Most browsers send more, with cookies; the server answers those. */
 #define REQUEST_WORDS 64
 #define REQUEST (REQUEST_WORDS * 8)
-/* What is hashed and compared at once, in words. */
+/* Words that are hashed and compared at once. */
 #define BLOCK 8
-/* Places where a request may be found. */
+/* Number of places where a request may be found. */
 #define WAYS 4
 
 /* ---- written by the server, by plain stores ---- */
 
 /*
- * A response. The server stores a new one where none has been valid for two minutes, longer than a client goes on
- * with an old one, and makes `generation` another number before.
+ * A response. The server reuses a place that has had no valid response for two minutes, longer than a client goes on
+ * with an old one. It changes `generation` first.
  */
 struct object {
-    /* CLOCK_MONOTONIC; nothing new is begun from then on. The server prolongs it while the file is unchanged. */
+    /* CLOCK_MONOTONIC. No answer begins after this time. The server prolongs it while the file is unchanged. */
     u64 valid_until_ns;
     u32 generation;
     /* Bytes. */
     u32 length;
-    /* Where the value of the Date field is, in the first piece; 0 for nowhere. */
+    /* Offset of the Date field's value in the first piece; 0 for none. */
     u32 date_at;
-    /* The second of CLOCK_MONOTONIC in which it last answered a request; written here, read by the server. */
+    /* The second of CLOCK_MONOTONIC in which it last answered a request; the program writes it, the server reads it. */
     u32 used_s;
     u16 sums[PIECES + 1];
-    /* A segment of three pieces may begin with the last. */
+    /* A segment of three pieces may begin with the last one. */
     u8 pieces[PIECES + PIECES_PER_SEGMENT - 1][PIECE];
 };
 
-/* A request, byte for byte, and what answers it. */
+/* A request, byte for byte, and its response. */
 struct request {
     /* Odd while the server changes the rest; 0 before the first time. */
     u64 version;
@@ -50,11 +50,11 @@ struct request {
     u32 generation;
     u32 length;
     u32 rest;
-    /* Zeros after the request. */
+    /* The request, followed by zeros. */
     u64 words[REQUEST_WORDS];
 };
 
-/* The value of the Date field (RFC 9110, section 5.6.7), with zeros behind it, and their sum. */
+/* The value of the Date field (RFC 9110, section 5.6.7), followed by zeros, and its checksum. */
 struct date {
     u8 text[32];
     u64 sum;
@@ -63,14 +63,14 @@ struct date {
 #define DATE 29
 
 struct control {
-    /* 0: no request is answered any more. */
+    /* 0 if the program is to answer no further request. */
     u64 enabled;
-    /* Which of `dates` holds; the server writes the other and then this. */
+    /* The index in `dates` of the date in force. The server writes the other date, and then this. */
     u64 date;
     struct date dates[2];
-    /* Where hashes begin, so that nobody outside can make two requests collide. */
+    /* The initial value of hashes. It is secret, so that no client can make two requests collide. */
     u64 seed;
-    /* Whether answers go to `log`. */
+    /* Nonzero if answers go to `log`. */
     u64 logging;
 };
 
@@ -79,9 +79,9 @@ struct control {
 struct counters {
     u64 answers;
     u64 bytes;
-    /* Segments of responses sent again. */
+    /* Packets that made the program send parts of a response after its first burst. */
     u64 repeated;
-    /* Connections taken over, and given to the server afterwards. */
+    /* Connections taken over, and those of them that were handed over to the server. */
     u64 taken;
     u64 handed_over;
     /* Connections not taken because there was no room for them. */
@@ -90,7 +90,7 @@ struct counters {
     u64 damaged;
     /* Acknowledgements that brought the server's kernel nothing. */
     u64 swallowed;
-    /* Responses that could not be ended because another took their place. */
+    /* Connections reset because another response took the place of an unfinished one. */
     u64 aborted;
     /* Answers that `log` had no room for. */
     u64 unlogged;
@@ -113,16 +113,16 @@ struct event {
 /* A connection whose handshake has been seen and that has carried no data yet. */
 struct embryo {
     struct tuple key;
-    /* The first sequence number of data, of each side. */
+    /* The first sequence number of each side's data. */
     u32 client_first;
     u32 server_first;
-    /* Of the server's timestamps. */
+    /* The value of the server's timestamps. */
     u32 tsval;
-    /* Most bytes in a segment to the client, options included. */
+    /* Maximum bytes in a segment to the client, options included. */
     u16 mss;
     /* The server's window as its segments show it. */
     u16 window;
-    /* By how many bits the client's window is to be shifted. */
+    /* The shift of the client's window, in bits. */
     u8 scale;
     bool timestamps;
     /* The server has answered the SYN. */
@@ -130,21 +130,21 @@ struct embryo {
 };
 
 enum owner {
-    /* Requests are answered here. */
+    /* The program answers requests. */
     OURS,
-    /* The server answers; only sequence numbers are translated. */
+    /* The server answers. The program only translates sequence numbers. */
     KERNELS,
 };
 
 /*
- * A connection on which something has been answered.
+ * A connection on which the program has answered a request.
  *
  *    client   client_first ........ client_acked ........ client_next
  *               │   answered          │  being answered     │
  *    server   server_first ..... start ... unacked .. sent .. server_next
  *               │   answered       │       being answered     │
  *
- * The kernel has seen nothing of what lies between the first and the last mark of either line.
+ * The kernel has not seen the bytes between the first and the last mark of either line.
  */
 struct flow {
     u64 touched_ns;
@@ -154,16 +154,16 @@ struct flow {
     u32 client_first, client_acked, client_next;
     u32 server_first, start, unacked, sent, server_next;
     u32 object, generation, length;
-    /* Where a segment was last sent again because selective acknowledgements showed a gap. */
+    /* The last gap, shown by selective acknowledgements, whose first segment was sent again. */
     u32 gap;
-    /* How often the request has come again with nothing more acknowledged. */
+    /* Number of times that the request came again without a further acknowledgement. */
     u32 fruitless;
     u32 tsval, tsecr;
     u16 window;
     u8 scale;
     u8 pieces_per_segment;
     bool timestamps;
-    /* The server's kernel has sent data, a FIN or a RST: the connection is its as soon as nothing is being answered. */
+    /* The kernel has sent data, a FIN or a RST, or got a RST: it owns the connection once no response is under way. */
     bool kernel_spoke;
     struct date date;
 };
@@ -176,7 +176,7 @@ struct {
     TYPE(value, struct control);
 } control SEC(".maps");
 
-/* The loader sets the sizes from here on: as many objects as there may be, ... */
+/* The loader sets the sizes of the maps from here on: the maximum number of objects, ... */
 struct {
     NUMBER(type, BPF_MAP_TYPE_ARRAY);
     NUMBER(max_entries, 1);
@@ -185,7 +185,7 @@ struct {
     TYPE(value, struct object);
 } objects SEC(".maps");
 
-/* ... a power of two of requests, `request_mask` + 1, ... */
+/* ... of requests, a power of two, which is `request_mask` + 1, ... */
 struct {
     NUMBER(type, BPF_MAP_TYPE_ARRAY);
     NUMBER(max_entries, 1);
@@ -196,10 +196,10 @@ struct {
 
 const volatile u32 request_mask = 0;
 
-/* The mark of our packets between the hook that makes them and the hook that they leave by; nobody else's. */
+/* The mark of our packets, from the hook that makes them to the hook where they leave. No other packet has it. */
 const volatile u32 our_mark = 0;
 
-/* ... one for each processor, ... */
+/* ... of processors, ... */
 struct {
     NUMBER(type, BPF_MAP_TYPE_ARRAY);
     NUMBER(max_entries, 1);
@@ -208,7 +208,7 @@ struct {
     TYPE(value, struct counters);
 } counters SEC(".maps");
 
-/* ... and as many connections as there may be at once. Connections that are answered here must not be forgotten: ... */
+/* ... and of connections at once. This map must not forget a connection that the program has answered. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_HASH);
     NUMBER(max_entries, 1);
@@ -217,7 +217,7 @@ struct {
     TYPE(value, struct flow);
 } flows SEC(".maps");
 
-/* ... those that are not yet may be. */
+/* This map may forget connections, because the program has not answered them yet. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
     NUMBER(max_entries, 1);
@@ -244,27 +244,27 @@ struct {
     NUMBER(max_entries, 1 << 18);
 } log SEC(".maps");
 
-/* What becomes of a segment. */
+/* The treatment of a segment. */
 enum act {
-    /* Goes on, with other sequence numbers. */
+    /* Lets it go on, with translated sequence numbers. */
     FORWARD,
     SWALLOW,
-    /* Comes back as an acknowledgement, or as pieces of the response. */
+    /* Turns it into an acknowledgement, or into pieces of the response. */
     ACKNOWLEDGE,
     SEND,
 };
 
-/* What to do with a segment, decided under the flow's lock and done after it. */
+/* The plan for a segment, decided under the flow's lock and carried out after it. */
 struct plan {
     u32 act;
-    /* FORWARD: for the sequence number and the acknowledgement. */
+    /* FORWARD: added to the sequence number and to the acknowledgement. */
     u32 seq_add, ack_add;
-    /* Of the reply; SEND: of the response's first byte. */
+    /* Of the reply. SEND: `seq` is that of the response's first byte. */
     u32 seq, ack;
     u32 tsval, tsecr;
     u16 window;
     bool timestamps;
-    /* SEND: which pieces, and how many of them a segment takes. */
+    /* SEND: the number of pieces in a segment, the first piece to send, and the piece to end before. */
     u8 pieces_per_segment;
     u32 piece, end_piece;
     u32 object, generation, length;
@@ -273,13 +273,13 @@ struct plan {
     bool lacks_checksum;
 };
 
-/* What answers a segment. */
+/* The response to a segment. */
 struct answer {
     bool known;
     u32 object, generation, length;
 };
 
-/* What a SYN or its answer offers. */
+/* The offer of a SYN or of its answer. */
 struct offer {
     u16 mss;
     u8 scale;
@@ -288,15 +288,15 @@ struct offer {
     u32 tsval;
 };
 
-/* An option of a segment: where it is in the packet, how long, and where the next one is. */
+/* An option of a segment: its kind, its offset in the packet, its length, and the offset of the next option. */
 struct option {
     u32 kind;
     u32 at, length, next;
 };
 
 /*
- * Memory of one run of a program. It lies in a map and not on the stack, because the verifier follows what lies on
- * the stack through all paths; there are too many.
+ * Memory of one run of a program. It lies in a map and not on the stack, because the verifier follows values on the
+ * stack through all paths, and there are too many.
  */
 struct scratch {
     u64 words[REQUEST_WORDS];
@@ -306,14 +306,14 @@ struct scratch {
     struct offer offer;
     struct option option;
     struct embryo embryo;
-    /* A `struct flow`, which by its type could not be here: a lock lies in no memory of one processor. */
+    /* A `struct flow`. That type cannot be here, because memory of one processor cannot hold a lock. */
     u64 flow[(sizeof(struct flow) + 7) / 8];
     struct date date;
     u64 fence;
     u64 sum;
 };
 
-/* For the way in and the way out: what is sent from the way in passes the way out before it has ended. */
+/* One for ingress and one for egress: a packet sent at ingress passes egress before the ingress program ends. */
 enum { IN, OUT };
 
 struct {
@@ -337,5 +337,5 @@ inlined struct control *settings(void) {
     return map_lookup(&control, &first);
 }
 
-/* A function that the verifier looks at once, whoever calls it, and not on each path to it. */
+/* A function that the verifier checks once, and not again on each path to it. */
 #define apart __attribute__((noinline))

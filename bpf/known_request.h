@@ -1,5 +1,5 @@
 /*
- * What the kernel cache knows of a request: its hash, its bytes, and the answer to it.
+ * A request that the kernel cache knows: its hash, its bytes, and its answer.
  *
  * A segment's payload is compared whole with requests that the server has answered. Part of kernel_cache.c alone.
  */
@@ -7,8 +7,8 @@
 #include "tcp_reply.h"
 
 /*
- * Does something for each block of a request. Written out, as the compiler does not unroll a loop with a way out, and
- * without CAP_PERFMON places in a map's memory must not vary by the round.
+ * Applies DO to each block of a request. Written out, because the compiler does not unroll a loop with an exit, and
+ * because without CAP_PERFMON an offset into a map's memory must not vary by the round.
  */
 #define EACH_BLOCK(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
 _Static_assert(REQUEST_WORDS == 8 * BLOCK, "EACH_BLOCK names them all");
@@ -21,7 +21,7 @@ inlined u64 hash_block(u64 hash, const u64 *words) {
     return hash;
 }
 
-/* Copies the payload, and gives its hash. Returns 0 where it cannot be a request that is known. */
+/* Copies the payload, and returns its hash. Returns 0 if the payload cannot be a known request. */
 inlined u64 load_request(struct __sk_buff *packet, const struct segment *s, u64 *words, u64 seed) {
     u32 length = s->length;
     if (length < 16 || length > REQUEST)
@@ -44,8 +44,8 @@ inlined u64 compare_block(const u64 *a, const u64 *b) {
     return differences;
 }
 
-/* Whether a place has the request of the segment; notes its object then. The server may change the place
- * meanwhile: then the version differs before and after. */
+/* Returns true if a place has the request of the segment, and notes its object. If the server changes the place
+ * meanwhile, the version differs before and after. */
 apart int is_here(u32 place, u64 hash) {
     struct scratch *scratch = scratch_of(IN);
     struct request *here = map_lookup(&requests, &place);
@@ -68,7 +68,7 @@ apart int is_here(u32 place, u64 hash) {
     return differences == 0 && READ_ONCE(here->version) == version;
 }
 
-/* Finds the object that answers the segment, if it holds now. */
+/* Finds the object that answers the segment, if the object is valid now. */
 apart int find_answer(struct __sk_buff *packet, u64 now) {
     struct scratch *scratch = scratch_of(IN);
     struct control *set = settings();

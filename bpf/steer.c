@@ -19,7 +19,7 @@
  */
 #include "kernel.h"
 
-/* Most workers, and most addresses that they listen at. */
+/* Maximum number of workers, and of addresses that they listen at. */
 #define WORKERS 256
 #define GROUPS 16
 
@@ -29,12 +29,12 @@ enum schedule {
     LEAST_CONNECTIONS,
     /* Each in turn. */
     ROUND_ROBIN,
-    /* Any. */
+    /* A worker at random. */
     RANDOM,
 };
 
 struct worker {
-    /* 0: gets nothing. Cleared before its listeners are closed. */
+    /* 0 if it gets no connections. Cleared before its listeners are closed. */
     u64 alive;
     u64 connections;
     u64 weight;
@@ -54,9 +54,9 @@ struct control {
     u64 turn;
     /* Connections whose first worker by the schedule had no room. */
     u64 crowded;
-    /* Those of them for which no worker had room. */
+    /* Connections among these for which no worker had room. */
     u64 full;
-    /* Connections that the kernel's hash placed: no worker was alive, or its listener is not there. */
+    /* Connections that the kernel's hash placed, because no worker was alive or its listener was missing. */
     u64 unsteered;
     /* Connections moved from a listener that was closed. */
     u64 migrated;
@@ -83,23 +83,23 @@ struct {
     TYPE(value, u32);
 } listeners SEC(".maps");
 
-/* The first by the schedule of the workers seen so far. */
+/* The first worker by the schedule, of those seen so far. */
 struct first {
     u64 rank;
     u64 connections;
     u32 slot;
-    /* How many are equal to it, itself among them; 0 before any has been seen. */
+    /* Number of workers equal to it, itself included; 0 before any worker has been seen. */
     u32 equals;
 };
 
 /* A search through the workers. */
 struct search {
     struct first any;
-    /* Of those that have room. */
+    /* Of the workers that have room. */
     struct first roomy;
 };
 
-/* In a map, because the verifier follows values on the stack through all rounds of a loop: too many for it. */
+/* In a map, because the verifier follows values on the stack through all rounds of a loop, which are too many. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     NUMBER(max_entries, 1);
@@ -107,7 +107,7 @@ struct {
     TYPE(value, struct search);
 } searches SEC(".maps");
 
-/* Has a worker take part. Each of k equals stays the first with a chance of 1 in k. */
+/* Considers a worker. Each of k equal workers becomes the first with a probability of 1 in k. */
 inlined void consider(struct first *first, u32 slot, u64 rank, u64 connections) {
     bool equal = first->equals && rank == first->rank && connections == first->connections;
     bool before = !first->equals || rank < first->rank ||
@@ -153,7 +153,7 @@ inlined void count(u64 *counter) {
     __sync_fetch_and_add(counter, 1);
 }
 
-/* The first by the schedule that has room, or else the first. Returns WORKERS where none is alive. */
+/* Returns the first worker by the schedule that has room, or else the first. Returns WORKERS if none is alive. */
 inlined u32 choose(struct state *state, struct search *search) {
     search->any.equals = search->roomy.equals = 0;
     loop(READ_ONCE(state->control.workers), look_at, NULL, 0);

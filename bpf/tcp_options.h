@@ -1,18 +1,18 @@
 /*
- * The options of a TCP segment (RFC 9293, section 3.1), one at a time: each step is a function apart, or the verifier
- * would look at all orders they can come in.
+ * The options of a TCP segment (RFC 9293, section 3.1), one at a time. Each step is a function apart, because the
+ * verifier would otherwise check all orders of the options.
  */
 #pragma once
 #include "kernel_cache.h"
 
-/* Most options of a segment that are looked at. */
+/* Maximum number of options that are read from a segment. */
 #define OPTIONS 20
 
 inlined void first_option(struct scratch *scratch) {
     scratch->option = (struct option){.next = scratch->segment.tcp + sizeof(struct tcphdr)};
 }
 
-/* Goes on to the next option. Returns false where there is none, or none that can be told from what follows. */
+/* Goes on to the next option. Returns false if there is none, or if its length is not valid. */
 apart int next_option(struct __sk_buff *packet, u32 way) {
     struct scratch *scratch = scratch_of(way);
     u8 head[2];
@@ -29,14 +29,14 @@ apart int next_option(struct __sk_buff *packet, u32 way) {
     return head[0] == OPTION_NOP || (head[1] >= 2 && option->next <= end);
 }
 
-/* What a round of a loop over options is given. */
+/* The input of a round of a loop over options. */
 struct round {
     struct __sk_buff *packet;
     u32 way;
     u32 add;
 };
 
-/* Notes what the next option of a SYN, or of its answer, offers. */
+/* Notes the offer in the present option of a SYN or of its answer. */
 apart int take_offer(struct __sk_buff *packet, u32 way) {
     struct scratch *scratch = scratch_of(way);
     u8 value[4];
@@ -65,7 +65,7 @@ static long read_next_offer(u32 number, void *context) {
     return end_unless(more);
 }
 
-/* Most bytes in a segment to an end that does not say (RFC 9293, section 3.7.1). */
+/* Maximum segment size of a peer that offers none (RFC 9293, section 3.7.1). */
 #define DEFAULT_MSS 536
 
 /* Reads the options of a SYN or of its answer. */
@@ -76,7 +76,7 @@ inlined void read_offer(struct __sk_buff *packet, struct scratch *scratch, u32 w
     loop(OPTIONS, read_next_offer, &round, 0);
 }
 
-/* Adds to both edges of a block of selective acknowledgements, the option's `block`th. */
+/* Adds to both edges of block number `block` of an option with selective acknowledgements. */
 apart int translate_block(struct __sk_buff *packet, u32 way, u32 block, u32 add) {
     struct scratch *scratch = scratch_of(way);
     u32 old[2], new[2];
@@ -88,7 +88,7 @@ apart int translate_block(struct __sk_buff *packet, u32 way, u32 block, u32 add)
     new[0] = NETWORK32(NETWORK32(old[0]) + add);
     new[1] = NETWORK32(NETWORK32(old[1]) + add);
     u32 difference = csum_diff(old, sizeof old, new, sizeof new, 0);
-    /* Bytes at an odd place count for the other halves of the sum's words. */
+    /* Bytes at an odd offset count for the other halves of the checksum's words. */
     if ((at - scratch->segment.tcp) & 1)
         difference = difference >> 8 | difference << 24;
     update_checksum(packet, &scratch->segment, difference);
@@ -96,7 +96,7 @@ apart int translate_block(struct __sk_buff *packet, u32 way, u32 block, u32 add)
     return 0;
 }
 
-/* The blocks of an option, at most four of which fit. */
+/* Translates the blocks of an option, which holds four at most. */
 apart int translate_blocks(struct __sk_buff *packet, u32 way, u32 add) {
     struct scratch *scratch = scratch_of(way);
     if (!scratch || scratch->option.kind != OPTION_SACK)

@@ -8,7 +8,7 @@
 struct cut {
     u32 seq;
     u32 bytes;
-    /* Of the payload. */
+    /* The checksum of the payload. */
     u64 sum;
     u8 flags;
 };
@@ -22,7 +22,7 @@ inlined u32 reply_header(const struct plan *plan) {
     return plan->timestamps ? sizeof(struct tcp_with_timestamps) : sizeof(struct tcphdr);
 }
 
-/* Turns the Ethernet addresses around. */
+/* Swaps the Ethernet addresses. */
 inlined void turn_ethernet(struct __sk_buff *packet) {
     u8 addresses[12], turned[12];
     if (skb_load_bytes(packet, 0, addresses, sizeof addresses))
@@ -58,8 +58,8 @@ inlined void write_ip(struct __sk_buff *packet, const struct segment *s, u32 tcp
     skb_store_bytes(packet, s->ip, &ip, sizeof ip, 0);
 }
 
-/* Makes the packet a reply with room for `cut->bytes` of payload, which are to be stored. Returns false where there
- * is no memory. */
+/* Makes the packet a reply with room for `cut->bytes` of payload, which are to be stored. Returns false if there is no
+ * memory. */
 inlined bool write_headers(struct __sk_buff *packet, const struct segment *s, const struct plan *plan,
                            const struct cut *cut) {
     u32 header = reply_header(plan), tcp_bytes = header + cut->bytes;
@@ -111,7 +111,7 @@ apart int send_bare(struct __sk_buff *packet, u8 flags) {
     return write_headers(packet, s, &scratch->plan, &cut) ? leave(packet) : TCX_DROP;
 }
 
-/* Stores `bytes` bytes of an object from a piece on at a place of the packet. Returns false where that cannot be. */
+/* Stores `bytes` bytes of an object, from a piece on, at offset `at` of the packet. Returns false on failure. */
 apart int store_pieces(struct __sk_buff *packet, u32 at, u32 index, u32 piece, u32 bytes) {
     const struct object *object = map_lookup(&objects, &index);
     if (!object || piece >= PIECES || bytes == 0 || bytes > PIECES_PER_SEGMENT * PIECE)
@@ -119,7 +119,7 @@ apart int store_pieces(struct __sk_buff *packet, u32 at, u32 index, u32 piece, u
     return skb_store_bytes(packet, at, object->pieces[piece], bytes, 0) == 0;
 }
 
-/* Stores the payload of a segment that begins with piece `piece`. Returns false where the object has changed. */
+/* Stores the payload of a segment that begins with piece `piece`. Returns false if the object has changed. */
 inlined bool write_payload(struct __sk_buff *packet, struct scratch *scratch, const struct object *object, u32 piece,
                            u32 bytes) {
     struct plan *plan = &scratch->plan;
@@ -131,7 +131,7 @@ inlined bool write_payload(struct __sk_buff *packet, struct scratch *scratch, co
     return READ_ONCE(object->generation) == plan->generation;
 }
 
-/* The sum over `pieces` pieces, the date among them. */
+/* Returns the checksum of `pieces` pieces with the date among them. */
 inlined u64 payload_sum(const struct object *object, const struct date *date, u32 piece, u32 pieces) {
     u64 sum = 0;
     for (u32 next = 0; next < PIECES_PER_SEGMENT; next++) {
@@ -141,13 +141,13 @@ inlined u64 payload_sum(const struct object *object, const struct date *date, u3
     }
     if (piece == 0 && object->date_at) {
         u32 of_date = date->sum;
-        /* At an odd place its bytes count for the other halves of the sum's words. */
+        /* At an odd offset its bytes count for the other halves of the checksum's words. */
         sum += object->date_at & 1 ? (of_date << 8 | of_date >> 8) & 0xffff : of_date & 0xffff;
     }
     return sum;
 }
 
-/* Makes the packet the segment that begins with piece `piece`. Returns false where that cannot be. */
+/* Makes the packet the segment that begins with piece `piece`. Returns false on failure. */
 apart int write_segment(struct __sk_buff *packet, u32 piece) {
     struct scratch *scratch = scratch_of(IN);
     if (!scratch)
@@ -168,10 +168,10 @@ apart int write_segment(struct __sk_buff *packet, u32 piece) {
            write_payload(packet, scratch, object, piece, cut.bytes);
 }
 
-/* Most segments that leave at once: the initial window of RFC 6928. */
+/* Maximum number of segments that leave at once: the initial window of RFC 6928. */
 #define BURST 10
 
-/* A segment as a copy, where another follows. Returns false where none does, or where it cannot be sent. */
+/* Sends a segment as a copy, if another follows. Returns false if none follows, or if it cannot be sent. */
 apart int send_copy(struct __sk_buff *packet) {
     struct scratch *scratch = scratch_of(IN);
     if (!scratch)

@@ -1,9 +1,9 @@
 /*
- * A TCP segment in traffic control: where its parts are, whether its checksum holds, and other sequence numbers
- * for it.
+ * A TCP segment in traffic control: finds its parts, checks its checksum, and translates its sequence
+ * numbers.
  *
- * Works on IPv4 and IPv6, on devices with an Ethernet header and without a link layer. Leaves out what a
- * segment means. Fragments, IPv4 with options and IPv6 with extension headers are not parsed.
+ * Works on IPv4 and IPv6, on devices with an Ethernet header and without a link layer. Does not interpret
+ * segments. Fragments, IPv4 with options and IPv6 with extension headers are not parsed.
  */
 #pragma once
 #include "kernel.h"
@@ -25,7 +25,7 @@ struct segment {
     /* Bytes of payload. */
     u32 length;
     u32 seq, ack;
-    /* Of the timestamps option, where `timestamps` says that it comes first, as on every segment of Linux. */
+    /* The value of the timestamps option, if `timestamps`: the option comes first, as on every segment of Linux. */
     u32 tsval;
     u16 window;
     u8 flags;
@@ -58,7 +58,7 @@ inlined void set_ends(struct segment *s, enum direction direction, const struct 
     s->key.server = direction == TO_SERVER ? *to : *from;
 }
 
-/* Reads the IP header. Returns the bytes of the TCP segment, 0 where it is none. */
+/* Reads the IP header. Returns the bytes of the TCP segment; 0 if there is none. */
 inlined u32 parse_ip(struct __sk_buff *packet, enum direction direction, struct segment *s) {
     if (packet->protocol == NETWORK16(ETH_P_IP)) {
         struct iphdr ip;
@@ -90,7 +90,7 @@ inlined u32 parse_ip(struct __sk_buff *packet, enum direction direction, struct 
     return 0;
 }
 
-/* Parses a packet whose link layer has `link_header` bytes. Returns false where it is no whole TCP segment. */
+/* Parses a packet whose link layer has `link_header` bytes. Returns false if it is not a whole TCP segment. */
 inlined bool parse(struct __sk_buff *packet, u32 link_header, enum direction direction, struct segment *s) {
     struct tcphdr tcp;
     u32 options[4] = {};
@@ -129,7 +129,7 @@ inlined u32 checksum_at(const struct segment *s) {
     return s->tcp + __builtin_offsetof(struct tcphdr, check);
 }
 
-/* Adds to a packet's checksum what has changed in it, at an even place; nothing where the device adds it later. */
+/* Updates a packet's checksum by a change at an even offset. Does nothing if the device adds the checksum later. */
 inlined void update_checksum(struct __sk_buff *packet, const struct segment *s, u32 difference) {
     l4_csum_replace(packet, checksum_at(s), 0, difference, 0);
 }
@@ -143,9 +143,9 @@ inlined void translate(struct __sk_buff *packet, const struct segment *s, u32 se
 }
 
 /*
- * Whether the packet's checksum is not there yet: it comes from this machine, and a device adds it, or nobody
- * where the packet never leaves. Only the kernel knows, but it leaves such a packet's field alone when asked to
- * change it.
+ * Returns true if the packet has no checksum yet. Such a packet comes from this machine. A device adds the checksum,
+ * or nobody does if the packet never leaves. Only the kernel knows, but it leaves the field of such a packet alone
+ * when asked to change it.
  */
 inlined bool lacks_checksum(struct __sk_buff *packet, const struct segment *s) {
     u16 first, second;

@@ -1,5 +1,5 @@
 /*
- * Packets to the addresses of a load generator, past the kernel into its AF_XDP sockets.
+ * Redirects packets to the addresses of a load generator past the kernel, into its AF_XDP sockets.
  *
  *   device ──> [this program] ── to `network`, or asking for one of its hardware addresses ──> the AF_XDP socket
  *                  │                                                                           of the receive queue
@@ -10,7 +10,7 @@
  */
 #include "kernel.h"
 
-/* Most receive queues. */
+/* Maximum number of receive queues. */
 #define QUEUES 64
 
 enum { ETH_P_ARP = 0x0806, IPPROTO_ICMPV6 = 58, ND_SOLICITATION = 135 };
@@ -63,7 +63,7 @@ inlined bool contains(const struct network *network, const struct address *addre
     return differences == 0;
 }
 
-/* What an IPv6 packet is about: the address that a neighbour solicitation asks for, or else its destination. */
+/* Finds the address that an IPv6 packet concerns: the target of a neighbour solicitation, or else its destination. */
 inlined bool subject_of_ipv6(struct ipv6hdr *ip, void *end, struct address *about) {
     struct nd_solicitation *question = (void *)(ip + 1);
     if ((void *)(ip + 1) > end)
@@ -78,7 +78,7 @@ inlined bool subject_of_ipv6(struct ipv6hdr *ip, void *end, struct address *abou
     return true;
 }
 
-/* The address that a frame is to, or whose hardware address it is about; false where there is none. */
+/* Finds the address that a frame is sent to, or whose hardware address it is about. Returns false if there is none. */
 inlined bool subject(struct ethhdr *ethernet, void *end, struct address *about) {
     struct iphdr *ip4 = (void *)(ethernet + 1);
     struct arphdr *arp = (void *)(ethernet + 1);

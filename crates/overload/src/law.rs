@@ -24,10 +24,10 @@
 //! p is 0.2. It doubles each tick, up to 1, while the server takes more than its estimated rate.
 //!
 //! After two ticks with fewer arrivals than nine tenths of mu the queue drains by itself, and the hook admits
-//! everything. One tick is not enough: at ten times the capacity a pause of a few milliseconds would admit the next
-//! thousands, whose handshakes keep the loop from its next tick. The hook refuses again after four ticks with more
-//! arrivals, or at once if the wait is long enough to begin shedding. The end of a burst is thus admitted, and the
-//! echo of a rush as far as there is room for it.
+//! everything. One tick is not enough: at ten times the capacity, a pause of a few milliseconds would admit the next
+//! thousands of SYNs, whose handshakes keep the loop from its next tick. The hook refuses again after four ticks with
+//! more arrivals, or at once if the wait is long enough to begin shedding. The end of a burst is thus admitted, and
+//! the echo of a rush as far as there is room for it.
 //!
 //! A hook that selects by the identity of a SYN refuses a retransmission again, so retransmissions are
 //! offered but never admitted. The share is therefore corrected until the admitted rate matches the law.
@@ -46,9 +46,9 @@
 //!   shedding:                     3     and up to 3.3 times as much, for handshakes that do not fit
 //! ```
 //!
-//! Beyond the bound the kernel drops SYNs, which costs a tenth of a handshake. The bound goes by the rate as known
-//! before the tick in which the queue became long, and by the loop's own measurement of a connection's cost if the
-//! server was never saturated.
+//! Beyond the bound the kernel drops SYNs, which costs a tenth of a handshake. The bound follows the service rate as
+//! it was known before the tick in which the queue became long. For a server that was never saturated, it follows the
+//! loop's own measurement of a connection's cost.
 //!
 //! Owns the state, the estimates and the decision. Leaves out reading signals and applying decisions. No
 //! clock, no I/O.

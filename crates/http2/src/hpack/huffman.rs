@@ -24,7 +24,7 @@ struct Table {
     symbols: [u16; 257],
     /// The place of a length's first symbol, and its code.
     first: [(u16, u32); LONGEST + 1],
-    /// The left-aligned code after the last code of each length.
+    /// The left-aligned code behind the last one of each length.
     ends: [u64; LONGEST + 1],
 }
 
@@ -45,7 +45,7 @@ const fn table() -> Table {
             }
             symbol += 1;
         }
-        // The last code is all ones, so no code follows it.
+        // The last code is all ones: nothing lies behind it.
         table.ends[length] = if length == LONGEST { u64::MAX } else { (code as u64) << (64 - length) };
         length += 1;
     }

@@ -94,9 +94,10 @@ struct Group {
 }
 
 impl Sinks {
-    /// Joins the groups of some listeners: one listener for each address. `queues` is the number of accept
-    /// queues that get connections, and `members` the number of listeners of each address, at least as many. Everything is admitted at first. Blocks for the time of a connection over the
-    /// loopback interface, at most a second.
+    /// Joins the groups of some listeners, with one listener for each address. `queues` is the number of accept
+    /// queues that get connections. `members` is the number of listeners of each address, at least `queues`.
+    /// Everything is admitted at first. Blocks for the time of a connection over the loopback interface, at most a
+    /// second.
     ///
     /// All `members` of an address must be listening, with SO_REUSEPORT, in the order of the queues.
     /// Their group must contain no other socket.

@@ -8,8 +8,8 @@
 pub struct Constants {
     /// The estimated wait above which shedding begins, in target delays.
     pub enter_wait: f64,
-    /// The hard bound of the queue while nothing is refused, in target delays. The kernel answers with cookies if more
-    /// handshakes are in progress, which are those of clients so far away.
+    /// The hard bound of the queue while nothing is refused, in target delays. If more handshakes are in progress, as
+    /// with more distant clients, the kernel answers with cookies.
     pub standing: f64,
     /// The estimated wait above which a shorter hard bound holds before shedding begins, in target delays.
     pub alarm: f64,

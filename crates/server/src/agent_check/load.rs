@@ -96,7 +96,8 @@ impl Meter {
     }
 }
 
-/// The refused part of the connections, or half the wait before which none is refused: 2.5 targets.
+/// Returns the larger of two parts: of connections refused, and of five targets that a connection waits, at most 0.5.
+/// Overload control refuses only above 2.5 targets, where the second part reaches 0.5.
 fn of_queue(queue: &QueueFigures, target: Nanos) -> f64 {
     let refused = if queue.is_shedding() { 1.0 - queue.share } else { 0.0 };
     refused.max(part(queue.queueing_delay_s, 5.0 * target.as_secs_f64()).min(0.5))
