@@ -327,7 +327,7 @@ inlined void fill_in(struct plan *plan, const struct flow *flow) {
     plan->length = flow->length;
 }
 
-/* Bytes of a segment that are added up at once, and the maximum number of such parts. The kernel checks the rest. */
+/* Bytes that are added up at once, and the maximum number of such parts. The kernel checks longer segments itself. */
 #define PART REQUEST
 #define PARTS 4
 

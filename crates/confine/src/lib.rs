@@ -1,4 +1,4 @@
-//! Gives up what a server does not need once it runs: the superuser, capabilities, files, system calls.
+//! Gives up the rights that a server does not need once it runs: the superuser, capabilities, files, system calls.
 //!
 //! ```text
 //!   Files::restrict     at the start, before any thread: threads and processes inherit it    (Landlock)

@@ -285,7 +285,8 @@ impl<F> Connection<F> {
         &mut self.out
     }
 
-    /// Queues what the windows allow, moves on to the next stage if the current one is over, and sets the deadline.
+    /// Queues the output that the windows allow, moves on to the next stage if the current one is over, and sets the
+    /// deadline.
     fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.queue_output(cx);
         if self.stage == Stage::Open && self.going_away && self.streams.is_empty() && self.block.is_none() {

@@ -50,8 +50,7 @@ pub use phase::{Look, Phase, PhaseEnd, Ready};
 
 const FIRST_PAUSE: Nanos = Nanos::MILLISECOND;
 const LONGEST_PAUSE: Nanos = Nanos::SECOND;
-/// Delay between asking for a connection to be closed and looking for room again. The owner closes it within about 50
-/// us.
+/// Delay between asking for a connection to be closed and looking for room again. Closing takes its owner some 50 us.
 pub const RECLAIM_PAUSE: Nanos = Nanos::MILLISECOND;
 
 /// Pending network errors that one accept skips; each is a connection that died in the queue.

@@ -155,8 +155,8 @@ pub fn close(sender: LogSender, end: &LogEnd) {
     }
 }
 
-/// Opens a target. Makes the account the owner of a regular file, so that it can
-/// open the file again after a rotation.
+/// Opens a target. Makes the account the owner of a regular file, so that it can open the file again after a
+/// rotation.
 fn open(target: &LogTarget, account: Option<&Account>) -> io::Result<Box<dyn Write + Send>> {
     Ok(match target {
         LogTarget::Stdout => Box::new(io::stdout()),

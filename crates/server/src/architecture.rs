@@ -1,4 +1,4 @@
-//! Architectures say which loops exist, where they run, and who accepts. Nothing else.
+//! An architecture decides which loops exist, where they run, and which of them accept. Nothing else.
 //!
 //! To add one: a file here with a constant of type [`Architecture`] and its settings, and its name in [`ALL`].
 

@@ -1,4 +1,4 @@
-//! A trial of a configuration without a server: opens what the server would open, but no address.
+//! A trial of a configuration without a server: opens its directories, certificates and logs, but no address.
 
 use crate::accept::LiveLimit;
 use crate::access_log;

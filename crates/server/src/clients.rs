@@ -16,7 +16,7 @@
 //! it too high, so that a connection is refused by mistake. `docs/decisions/0035` has the bound, and `sketch` its
 //! measurement.
 //!
-//! Owns the decision and the tables. The acceptor carries out a refusal, or, behind a proxy, the machine. Worker
+//! Owns the decision and the tables. The acceptor carries out a refusal; behind a proxy, the machine does. Worker
 //! processes share no tables, so their architectures do not offer the limits.
 //!
 //! Invariants: a server without limits and proxies has no [`Clients`]; a [`Permit`] gives its connection back when it

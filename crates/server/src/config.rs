@@ -119,7 +119,7 @@ pub struct ServeConfig {
     pub access_log: Option<LogTarget>,
     /// The format of all access logs.
     pub log_format: LogFormat,
-    /// The user that a server started by root changes to; `None` selects the user who started it.
+    /// The user that a server started by root changes to; `None` keeps the user that started it.
     pub account: Option<Account>,
     /// Restricts files and system calls for the whole process, permanently, as far as the kernel can.
     pub confine: Switch,

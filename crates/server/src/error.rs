@@ -54,7 +54,7 @@ pub enum ServeError {
         /// The file system's error.
         cause: io::Error,
     },
-    /// An operation failed that hardly ever fails.
+    /// An operation of the system failed, which is rare.
     #[error("cannot {what}: {cause}")]
     System {
         /// The failed operation.

@@ -123,9 +123,9 @@ impl Listener {
         somebody_waits(self.socket.as_fd())
     }
 
-    /// Lets no more connections into the accept queue. Their clients try again, and are refused once the listener is
-    /// closed. Otherwise the close would reset the connections that arrive after the last accept. Does nothing to a
-    /// socket that was passed on.
+    /// Stops the kernel from adding connections to the accept queue. Their clients try again, and are refused once
+    /// the listener is closed. Otherwise the close would reset the connections that arrive after the last accept.
+    /// Does nothing to a socket that was passed on.
     pub fn seal(&self) {
         if !are_passed_on() {
             // If the kernel cannot do it, a gap of some microseconds remains.

@@ -115,8 +115,8 @@ struct Reading {
 }
 
 impl Overload {
-    /// Starts the controls of some accept queues. Each is a set of listeners with one for every address. Blocks for
-    /// at most a second, or for the time in which a driver restarts its device for XDP. A server that takes over from
+    /// Starts a control for each accept queue. A queue is a set of listeners, one for each address. Blocks for at
+    /// most a second, or for the time in which a driver restarts its device for XDP. A server that takes over from
     /// another one begins to control two seconds later.
     pub fn control(
         takes_over: bool,

@@ -92,7 +92,8 @@ struct Live {
 pub struct Reread {
     /// The checked configuration. Only settings that may change while the server runs are used.
     pub config: ServeConfig,
-    /// The same as text, for present and future worker processes; settings that may not change keep their values.
+    /// The configuration as text, for present and future worker processes. Settings that may not change keep their
+    /// values.
     pub text: String,
 }
 

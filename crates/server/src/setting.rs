@@ -107,7 +107,7 @@ impl Chosen {
         self.0.iter().map(|(setting, text)| (setting.declaration(), text.as_str()))
     }
 
-    /// True if a value asks for a program in the kernel.
+    /// Returns true if a value asks for a program in the kernel.
     pub(crate) fn loads_programs(&self) -> bool {
         self.iter().any(|(declaration, text)| declaration.in_kernel == Some(text))
     }

@@ -13,7 +13,7 @@ use sys::shared::SharedArray;
 /// The maximum number of connections taken in one accept phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptLimit {
-    /// The same number always. Overload control may take fewer.
+    /// Always the same number. Overload control may take fewer connections.
     Fixed(Limit),
     /// Follows the time that a turn of the loop takes ([`overload::adaptive_limit`]).
     Adaptive,

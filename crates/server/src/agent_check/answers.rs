@@ -43,7 +43,7 @@ const ENDING: Nanos = Nanos::SECOND;
 const READ_MOST: usize = 4096;
 /// The pause after an accept failed because of a shortage.
 const PAUSE: Nanos = Nanos::from_millis(100);
-/// Maximum age of an answer that is given again. A flood of connections thus cannot cause a reading of the load each.
+/// Maximum age of an answer that is given again, so that a flood of connections does not read the load each time.
 const ANSWER_AGE: Nanos = Nanos::from_millis(100);
 /// The time in which the answers say `ready`.
 const READY: Nanos = Nanos::from_secs(30);
@@ -279,7 +279,7 @@ fn tell(askers: &mut [Asker], address: Option<IpAddr>) {
 }
 
 impl Ending {
-    /// Reads and drops what the client sends. Returns false at its end.
+    /// Reads and drops the client's bytes. Returns false at their end, or when the time or the bytes are used up.
     fn goes_on(&mut self, now: Nanos) -> bool {
         let mut scratch = [0; 512];
         while now < self.until && self.read < READ_MOST {

@@ -96,8 +96,8 @@ impl Meter {
     }
 }
 
-/// Returns the larger of two parts: of connections refused, and of five targets that a connection waits, at most 0.5.
-/// Overload control refuses only above 2.5 targets, where the second part reaches 0.5.
+/// Returns the larger of two parts: the refused part of connections, and the queueing delay as a part of five
+/// targets, at most 0.5. The delay reaches 0.5 at 2.5 targets, below which overload control refuses no connection.
 fn of_queue(queue: &QueueFigures, target: Nanos) -> f64 {
     let refused = if queue.is_shedding() { 1.0 - queue.share } else { 0.0 };
     refused.max(part(queue.queueing_delay_s, 5.0 * target.as_secs_f64()).min(0.5))

@@ -20,8 +20,8 @@
 //! Knot wins if blocking code is worth a few KiB of stack per connection. It loses to an event loop by the cost of
 //! its switches. Like an event loop, it stops for a file that must come from the disk.
 //!
-//! Deviations: the connection limit bounds Knot-A's threads. One of the threads that wait for connections wakes at a
-//! time, the one that began to wait last.
+//! Deviations: the connection limit bounds Knot-A's threads. Connections wake one waiting thread at a time, the one
+//! that began to wait last.
 
 use std::io;
 

@@ -13,7 +13,8 @@ use crate::scoreboard::IDLE_FROM;
 
 /// The time that a worker may take to close a connection before another worker is asked.
 const PATIENCE: Nanos = Nanos::from_millis(10);
-/// The same time if no other worker has an idle connection: on a busy machine the worker waits for a processor.
+/// The time that it may take if no other worker has an idle connection. On a busy machine a worker waits for a
+/// processor.
 const LAST_PATIENCE: Nanos = Nanos::from_millis(100);
 
 /// The requests of a parent to its workers.

@@ -43,7 +43,8 @@ struct World {
 }
 
 impl World {
-    /// Makes servers whose requests take `share` of their joint capacity. Each is asked for its weight every `every`.
+    /// Makes servers whose requests take `share` of their joint capacity. The load balancer asks each for its weight
+    /// at intervals of `every`.
     fn new(law: Law, share: f64, every: Nanos, seed: u64) -> World {
         let mut rng = Seed(seed).rng();
         let now = Nanos::SECOND;

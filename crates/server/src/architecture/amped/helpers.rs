@@ -50,7 +50,7 @@ impl Helpers {
         self.fleet.due().map(|due| due.saturating_sub(self.fleet.clock().now()))
     }
 
-    /// True if a helper can fetch what is missing.
+    /// True if a fetch of the need can help.
     pub fn can_help(&self, need: &Need) -> bool {
         self.errands.has_a_point(need)
     }

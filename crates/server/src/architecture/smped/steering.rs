@@ -257,7 +257,7 @@ impl Parent {
     fn left(&mut self, slot: usize) {
         self.account.left(slot);
         self.forget(slot);
-        // When the worker's loop changed the backlog, it may have made the listener listen again.
+        // The worker's loop may have changed the backlog, which makes a listener listen again.
         self.queues.shut(slot);
     }
 

@@ -198,8 +198,8 @@ impl Account {
         (place.sight(turned, waits, now), given)
     }
 
-    /// Returns the slot for one more worker, if one may be started. A worker that does not begin holds the next one
-    /// up for a second.
+    /// Returns the slot for one more worker, if one may be started. A worker that does not begin delays the next one
+    /// by a second.
     pub fn vacancy(&self, now: Nanos) -> Option<usize> {
         let free = self.places.iter().position(|place| place.state == State::Vacant);
         free.filter(|_| !self.one_starts(now) && now >= self.pause_until && self.may_start())
