@@ -1,9 +1,9 @@
 //! The system calls that a process may make, by a seccomp filter. It refuses every other call with EPERM.
 //!
-//! The filter looks only at the number of a call, so the kernel remembers the verdict for each number and does not
-//! run the filter again (Linux 5.11). The filter therefore refuses whole calls. Unless a setting needs it, the
-//! process cannot mount or trace anything, execute a program, load one into the kernel, make, bind or connect a
-//! socket, or change its user.
+//! The filter looks only at the number of a call. The kernel therefore remembers the verdict for each number, and
+//! does not run the filter again (Linux 5.11). It also means that the filter refuses whole calls. The process cannot
+//! mount or trace anything, execute a program, or load one into the kernel. It cannot make, bind or connect a socket,
+//! or change its user. Exceptions are calls that a setting needs.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -7,9 +7,9 @@
 //!                  its figure: the least of the four
 //! ```
 //!
-//! [`Counts`] is a count-min sketch (Cormode and Muthukrishnan 2005) of open connections. [`Rates`] has the time of a generic
-//! cell rate algorithm (ITU-T I.371) in each cell, as `http2`'s floods have, and admits a connection if any of the four does.
-//! Deviation: connections end, so a count is taken back from the cells that it was added to.
+//! [`Counts`] is a count-min sketch (Cormode and Muthukrishnan 2005) of open connections. [`Rates`] has the time of a
+//! generic cell rate algorithm (ITU-T I.371) in each cell, as `http2`'s floods have. It admits a connection if any of
+//! the four cells does. Deviation: connections end, so a count is taken back from the cells that it was added to.
 //!
 //! Invariants: a client's figure is never lower than its own connections make it, whatever other clients and
 //! concurrent threads do. So `open` and `admit` never exceed a limit. They refuse by mistake only if other clients
