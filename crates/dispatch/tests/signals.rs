@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::Nanos;
 use dispatch::mechanism::{RtFetch, RtPerFd, RtSignals, RtSignalsSelect};
@@ -14,6 +15,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SOCKETS: u64 = 200;
 const QUEUE: u64 = 20;
+/// Held by the test that uses the queue. A full queue loses the signals of every other socket.
+static THE_QUEUE: Mutex<()> = Mutex::new(());
+
+fn the_queue() -> MutexGuard<'static, ()> {
+    THE_QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn pair() -> (OwnedFd, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -81,6 +88,7 @@ fn keeps_up_between_overflows(mut dispatcher: Dispatcher<RtPerFd>) {
 
 #[test]
 fn an_overflow_is_recovered_from_by_every_mechanism_that_can_have_one() {
+    let _alone = the_queue();
     let limit = getrlimit(Resource::Sigpending);
     setrlimit(Resource::Sigpending, Rlimit { current: Some(QUEUE), ..limit }).unwrap();
     for fetch in [RtFetch::Batch, RtFetch::One] {
@@ -93,6 +101,7 @@ fn an_overflow_is_recovered_from_by_every_mechanism_that_can_have_one() {
 
 #[test]
 fn announcements_of_a_past_life_are_not_believed() {
+    let _alone = the_queue();
     let mut dispatcher = Dispatcher::<RtSignals>::new().unwrap();
     let (mut ours, peer) = pair();
     dispatcher.register(ours.as_fd(), Token(1), Interest::Read);
