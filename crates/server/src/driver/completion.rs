@@ -8,17 +8,17 @@
 //!             └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! With accept-limit n, n accepts are in flight: those that completed, and were not admitted yet, count. With `inf` one
-//! accept takes every connection, unless overload control bounds the accepts: an accept queue that is always empty tells it
-//! nothing. What an accept in the kernel cannot do - no descriptor is left, the listener is shut down - is left to an accept
-//! by hand, as on the readiness loop. A source of connections that is no listener of the loop's own is polled, and accepted
-//! from by hand alone.
+//! With accept-limit n, n accepts are in flight, including completed ones whose connections are not yet admitted. With
+//! `inf`, one accept takes every connection. If overload control is on, it bounds the accepts, because an accept queue
+//! that is always empty tells it nothing. If the kernel's accept fails, because no descriptor is left or the listener
+//! is shut down, the loop accepts by hand, as the readiness loop does. A source that is not a listener of the loop's
+//! own is polled, and accepted from only by hand.
 //!
-//! Files leave by sendfile(2), records of TLS by sendmsg(2), each with a poll operation for room: a splice in a ring is
-//! always left to a thread of the kernel's, one for each slow reader.
+//! Files leave by sendfile(2), and TLS records by sendmsg(2), each with a poll operation for room in the socket. The
+//! ring would leave every splice to a kernel thread, one for each slow reader.
 //!
-//! The kernel and the clock are type parameters: `simulation` runs the loop on a kernel whose order, delays and faults a
-//! seed decides.
+//! The kernel and the clock are type parameters. `simulation` runs the loop on a kernel whose order, delays and faults
+//! depend on a seed.
 //!
 //! Invariants: time is read once per phase; memory lent to the kernel is the ring's until its operation completes
 //! ([`sys::completion`]); completions appear only in get-events.
@@ -47,12 +47,12 @@ use super::socket_service::SocketService;
 use super::transfer::{Moved, end, receive};
 use crate::accept::{Arrived, Look};
 
-/// The most accepts in flight on one listener: as many as its queue holds by default.
+/// The most accepts in flight on one listener: the default length of its queue.
 const MOST_ACCEPTS: usize = 4096;
 /// Memory of completed sends that is kept for the next ones.
 const MOST_SPARE: usize = 64;
 
-/// The operations on one source of connections, and what they have brought.
+/// The operations on one source of connections, and their results.
 #[derive(Default)]
 struct Source {
     /// Accepts, or a poll.
@@ -61,8 +61,8 @@ struct Source {
     taken: VecDeque<OwnedFd>,
     /// An accept has failed, or the source is readable: accepts are made by hand until it is empty.
     by_hand: bool,
-    /// No descriptor was left for an accept. The kernel looks for one before it looks for a connection, so that accepts would
-    /// fail at once: the source is polled until an accept by hand succeeds.
+    /// No descriptor was left for an accept. The kernel allocates the descriptor before it looks for a connection, so
+    /// accepts would fail at once. The source is polled until an accept by hand succeeds.
     lacks_descriptors: bool,
 }
 
@@ -84,14 +84,14 @@ enum Way {
     Poll,
 }
 
-/// What the loop notes of a connection: its operations in flight, and what came too early.
+/// The loop's notes on a connection: its operations in flight, and bytes that came too early.
 #[derive(Default)]
 pub(super) struct Flights {
     /// The receive in flight.
     receiving: Option<Key>,
     /// A send, or a wait for room in the socket, is in flight.
     is_sending: bool,
-    /// Bytes have come, so that more are expected: the next receive goes on until it is ended.
+    /// Bytes have come, so more are expected: the next receive repeats until it is ended.
     has_spoken: bool,
     /// Bytes that came while output waited.
     early: Vec<u8>,
@@ -113,7 +113,7 @@ pub struct CompletionLoop<S: SocketService, A = Listeners, K: Kernel = Uring, C 
 /// Runs a loop until it is told to stop and its connections have ended, or the drain timeout has passed. Blocks.
 ///
 /// # Errors
-/// The ring fails in a way that is our mistake.
+/// The ring fails because of a bug of Inrush.
 pub fn run<S: SocketService, A: Arrivals>(parts: Parts<S, A>, ring: CompletionRing) -> io::Result<()> {
     CompletionLoop::new(parts, ring, RealClock::new()).run()
 }
@@ -135,7 +135,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         if accepts_on && self.state.life != Life::Sealing { Some(Nanos::ZERO) } else { left }
     }
 
-    /// Leaves the completions of connections, and acts on the others.
+    /// Keeps the completions of connections for the work phase, and acts on the others.
     fn sort(&mut self, completion: Completion) {
         self.state.lender.counting().events += 1;
         let Completion { name, operation, more, done } = completion;
@@ -177,7 +177,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
             Err(errno) if classify(&errno.into()) == Failure::PeerGone => {
                 self.state.lender.counts.aborted_in_queue += 1;
             }
-            // A connection wakes one of several accepts. It may have woken this one alone, also if this one was cancelled.
+            // A connection wakes one of several accepts. It may have woken only this one, even if this one was
+            // cancelled.
             Err(errno) => {
                 source.by_hand = true;
                 source.lacks_descriptors |= classify(&errno.into()) == Failure::NoDescriptor;
@@ -196,7 +197,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         }
     }
 
-    /// Once no accept is in flight: takes the connections that wait, closes the listeners, and ends idle connections.
+    /// Once no accept is in flight, takes the waiting connections, closes the listeners, and ends idle connections.
     fn go_down(&mut self) {
         if self.sources.iter().any(|source| !source.in_flight.is_empty()) {
             return;
@@ -264,7 +265,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         self.state.life != Life::Sealing
     }
 
-    /// Hands the acceptor a connection that the kernel has accepted, before it takes one.
+    /// Offers the acceptor a connection that the kernel has accepted, and then takes one.
     fn look(&mut self, index: usize) -> Look {
         let (source, accepting) = (&mut self.sources[index], &mut self.state.accepting);
         if !accepting.arrivals.has_newcomer() {
@@ -289,7 +290,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         look
     }
 
-    /// With every accept completed there may be more in the queue.
+    /// Returns true if every accept has completed, because the queue may then hold more connections.
     fn may_have_more(&self) -> bool {
         let mut sources = self.sources.iter();
         self.state.life == Life::Serving
@@ -297,7 +298,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
             && sources.any(|source| source.in_flight.is_empty() && !source.lacks_descriptors)
     }
 
-    /// Keeps as many accepts in flight on each source as the accept-limit says, or a poll.
+    /// Keeps accepts in flight on each source, up to the accept-limit, or a poll.
     fn watch_sources(&mut self) {
         let Accepting { arrivals, paused_until, .. } = &self.state.accepting;
         let (limit, is_paused) = (arrivals.limit(), paused_until.is_some());
@@ -311,7 +312,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
             let polls = source.lacks_descriptors || !are_listeners;
             let (way, most) = if polls { (Way::Poll, 1) } else { (listening_way, listening_most) };
             let wanted = if source.by_hand || is_paused { 0 } else { most };
-            // Single accepts may stay in flight during a pause: they take no more than what they are.
+            // Single accepts may stay in flight during a pause: each takes one connection at most.
             let kept = if way == Way::Each { wanted } else { most };
             let mut staying = 0;
             for flight in source.in_flight.iter_mut().filter(|flight| !flight.is_cancelled) {
@@ -355,7 +356,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         self.advance(token);
     }
 
-    /// None of the connection's completions is left in the loop, so that the next bytes are in the socket.
+    /// The caller ensures that none of the connection's completions is left in the loop. Its next bytes are then in the
+    /// socket.
     fn end_one(&mut self, token: Token, tell: Tell<S>) {
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         if !peer.own.is_sending && peer.machine.wants() == Wants::Receive {
@@ -374,13 +376,13 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         self.advance(token);
     }
 
-    /// Ends a connection, and with it the operations in flight.
+    /// Closes a connection, which also ends its operations in flight.
     fn close(&mut self, token: Token) {
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         end(peer.socket.as_fd(), &mut peer.machine, &mut lent);
         let Some(peer) = self.state.remove(token) else { return };
         if peer.own.receiving.is_some() || peer.own.is_sending {
-            // The peer may have gone: then its end needs no telling.
+            // A failure means that the peer has gone and needs no notice.
             let _ = rustix::net::shutdown(&peer.socket, Shutdown::Both);
         }
         self.ring.close(peer.socket);

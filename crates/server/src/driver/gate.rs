@@ -1,4 +1,4 @@
-//! What a connection's first bytes have to pass before TLS and HTTP.
+//! The checks that a connection's first bytes must pass before TLS and HTTP.
 //!
 //! ```text
 //!   Header ──the proxy's own connection, or a client within its limits──> Open
@@ -26,13 +26,13 @@ pub(super) enum Gate {
     Refused,
 }
 
-/// A header that is expected, and who decides on the client that it tells.
+/// An expected header, and the limits that decide on the client that it names.
 pub(super) struct Expected {
     header: Header,
     clients: Clients,
 }
 
-/// What becomes of received bytes.
+/// The result of passing bytes through the gate.
 pub(super) enum Passed<'a> {
     /// More are needed.
     NotYet,
@@ -54,7 +54,7 @@ impl Gate {
         matches!(self, Gate::Open)
     }
 
-    /// Takes bytes while the gate is not open, and counts what they are.
+    /// Takes bytes while the gate is not open, and counts the result.
     pub(super) fn receive<'a>(&mut self, bytes: &'a [u8], now: Nanos, counts: &mut LoopCounts) -> Passed<'a> {
         let Gate::Header(expected) = self else {
             *self = Gate::Open;

@@ -1,4 +1,4 @@
-//! What a driver keeps for a connection beside its socket: HTTP's machine, alone or under TLS.
+//! The state that a driver keeps for a connection beside its socket: the HTTP machine, alone or under TLS.
 //!
 //! ```text
 //!   a gate, for what comes before either: a proxy's header, a refusal (`gate`)
@@ -10,12 +10,12 @@
 //!                                                     Http  (HTTP/1.1, or HTTP/2 by preface or ALPN)
 //! ```
 //!
-//! A driver looks at a machine as at HTTP's alone: what it wants, and until when. While records wait for room in the
-//! socket it wants to transmit. Moving bytes is `transfer`'s work.
+//! A driver treats a machine as if it were HTTP alone: it asks for the machine's wants and its deadline. While records
+//! wait for room in the socket, the machine wants to transmit. `transfer` moves the bytes.
 //!
-//! Owns the order of the two layers: HTTP is given plain bytes, and is told that bytes have left when their records have.
-//! Invariants: a plain connection costs one comparison for TLS; one that has not sent a byte has no session; a session
-//! exists until the connection's end.
+//! Owns the order of the two layers. HTTP receives plain bytes, and learns that bytes have left when their records
+//! have. Invariants: TLS costs a plain connection one comparison; a connection that has not sent a byte has no session;
+//! a session exists until the connection ends.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -38,28 +38,28 @@ use crate::unavailable::too_many_requests;
 /// An open file.
 type Handle = Arc<OwnedFd>;
 
-/// The answer to a request without TLS.
+/// The response to a plain request on a TLS port.
 const PLAIN_PAGE: &[u8] = b"This port speaks TLS: use https:// in place of http://\n";
 
-/// What a machine works with for a turn.
+/// The resources that a machine borrows for a turn.
 pub struct Lent<'a, S: Responder<File = Handle>> {
-    /// What HTTP works with.
+    /// The context of HTTP.
     pub context: Context<'a, S>,
-    /// Where bytes are received, and where parts of files are read to be enciphered.
+    /// The buffer for received bytes, and for parts of files that are read to be enciphered.
     pub scratch: &'a mut [u8],
-    /// Where handshakes are counted.
+    /// The counters of handshakes.
     pub counts: &'a mut LoopCounts,
-    /// Where HTTP/2 counts.
+    /// The counters of HTTP/2.
     pub http2: &'a mut http2::Counts,
 }
 
 impl<'a, S: Responder<File = Handle>> Lent<'a, S> {
-    /// Returns what HTTP of either version works with.
+    /// Returns the context of both HTTP versions.
     pub fn http(&mut self) -> http2::Context<'_, 'a, S> {
         self.parts().0
     }
 
-    /// Returns what HTTP of either version works with, the scratch bytes, and the loop's counters.
+    /// Returns the context of both HTTP versions, the scratch buffer, and the loop's counters.
     pub fn parts(&mut self) -> (http2::Context<'_, 'a, S>, &mut [u8], &mut LoopCounts) {
         let http = http2::Context { http: &mut self.context, counts: self.http2 };
         (http, self.scratch, self.counts)
@@ -72,28 +72,28 @@ pub struct Machine {
     pub(super) tls: Tls,
     version: Version,
     gate: Gate,
-    /// The client, as far as it is known: the peer, or whom a proxy has told.
+    /// The client, if known: the peer's address, or the address that a proxy has reported.
     client: Option<SocketAddr>,
     /// Gives the connection back to its client's limit when the machine is dropped.
     _admission: Admission,
-    /// It was told to end, which a version that begins later is to know.
+    /// The connection was told to end. A version that begins later must be told too.
     drains: bool,
 }
 
-/// What lies between HTTP and the socket.
+/// The layer between HTTP and the socket.
 pub(super) enum Tls {
     /// Nothing.
     Plain,
-    /// TLS, whose first byte has not come.
+    /// TLS is expected, but its first byte has not arrived.
     Awaited(Sessions),
-    /// TLS.
+    /// A TLS session.
     Layer(Box<Layer>),
 }
 
 /// A TLS session between HTTP and the socket.
 pub(super) struct Layer {
     pub(super) session: Session,
-    /// Bytes of HTTP that are in records, and of which it has not been told that they have left.
+    /// Bytes of HTTP that are in records, and that HTTP does not yet know to have left.
     pub(super) owed: u64,
     /// More of the same response follows.
     pub(super) more: bool,
@@ -106,7 +106,7 @@ pub(super) struct Layer {
 enum Alert {
     /// `close_notify` is to be sent when HTTP has ended.
     Due,
-    /// It is in a record, or another one is, or there is to be none.
+    /// No alert remains to be made: `close_notify` or another alert is in a record, or there must be none.
     Settled,
 }
 
@@ -119,7 +119,8 @@ enum Handshake {
 }
 
 impl Machine {
-    /// The machine of an accepted connection, under TLS where the settings have it. Takes the standing of its client.
+    /// Makes the machine of an accepted connection, under TLS if the settings enable it. Takes over the admission of
+    /// its client.
     pub fn new(arrived: &mut Arrived, settings: &LiveSettings) -> Machine {
         let tls = settings.tls().map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
         let admission = std::mem::take(&mut arrived.admission);
@@ -139,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// A connection without TLS and HTTP/2.
+    /// Makes the machine of a connection that has neither TLS nor HTTP/2.
     pub fn plain(now: Nanos, settings: &http1::server::Settings) -> Machine {
         let http = Http::One(Connection::new(now, settings));
         Machine {
@@ -153,12 +154,12 @@ impl Machine {
         }
     }
 
-    /// The address of the client, as far as it is known.
+    /// Returns the client's address, if known.
     pub fn client(&self) -> Option<SocketAddr> {
         self.client
     }
 
-    /// What the connection waits for; as [`Connection::wants`].
+    /// Returns the event that the connection waits for; as [`Connection::wants`].
     pub fn wants(&self) -> Wants {
         let wants = self.http.wants();
         match &self.tls {
@@ -198,7 +199,7 @@ impl Machine {
     /// True if bytes may be received now; under HTTP/2 even while output waits.
     pub fn may_receive(&self, settings: &Settings) -> bool {
         match &self.http {
-            // Its records in turn: a client that takes none is to cause no further ones.
+            // Pending records count too: a client that takes no records must not cause more of them.
             Http::One(_) => self.wants() == Wants::Receive,
             Http::Two(two) => two.may_receive(settings),
         }
@@ -209,8 +210,8 @@ impl Machine {
         self.http.resume(&mut lent.http());
     }
 
-    /// Tells the connection that the server ends: as [`Connection::drain`], and after a hand-over as
-    /// [`Connection::retire`], because no client is to notice one.
+    /// Tells the connection that the server is shutting down, as [`Connection::drain`]. After a hand-over it uses
+    /// [`Connection::retire`] instead, because no client may notice a hand-over.
     pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         self.drains = true;
         match &mut self.http {
@@ -254,7 +255,7 @@ impl Machine {
         }
     }
 
-    /// Takes the first bytes of a connection whose client a proxy is to tell, or that is refused.
+    /// Takes the first bytes of a connection that is refused, or whose client a proxy has yet to report.
     #[cold]
     fn receive_at_gate<S: Responder<File = Handle>>(
         &mut self,
@@ -289,7 +290,7 @@ impl Machine {
         }
     }
 
-    /// Takes the first bytes of a connection without TLS, which tell the version (RFC 9113, 3.3).
+    /// Takes the first bytes of a connection without TLS, which determine the version (RFC 9113, 3.3).
     fn receive_plain<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
@@ -306,7 +307,7 @@ impl Machine {
         self.http.receive(bytes, cx);
     }
 
-    /// Takes the first bytes of a connection that is to speak TLS.
+    /// Takes the first bytes of a connection that must speak TLS.
     #[cold]
     fn receive_first<S: Responder<File = Handle>>(
         &mut self,
@@ -343,7 +344,7 @@ impl Machine {
         self.tls = Tls::Layer(layer);
     }
 
-    /// The peer has shut down its sending side.
+    /// Notes that the peer has shut down its sending side.
     pub fn receive_end<S: Responder<File = Handle>>(
         &mut self,
         cx: &mut http2::Context<'_, '_, S>,
@@ -359,7 +360,7 @@ impl Machine {
         self.http.receive_end(cx);
     }
 
-    /// Has the closing alert wait to be sent, where HTTP has ended and nothing else waits. Returns whether it does.
+    /// Queues the closing alert if HTTP has ended and no other bytes wait. Returns whether it was queued.
     pub(super) fn say_goodbye(&mut self) -> bool {
         let ends = matches!(self.http.wants(), Wants::Close | Wants::ShutdownThenReceive);
         match &mut self.tls {
@@ -372,7 +373,7 @@ impl Machine {
         }
     }
 
-    /// The response was cut short: the end is not to look as if it were meant.
+    /// Notes that the response was cut short. The session must not end as if that were intended.
     pub(super) fn cut_short<S: Responder<File = Handle>>(&mut self, context: &mut Context<'_, S>) {
         if let Tls::Layer(layer) = &mut self.tls {
             layer.alert = Alert::Settled;
@@ -382,14 +383,14 @@ impl Machine {
         }
     }
 
-    /// The connection is about to be closed. Gives back what HTTP holds, and counts a handshake that came to nothing.
+    /// Prepares the machine for the connection's close. Releases what HTTP holds, and counts an unfinished handshake.
     pub(super) fn end<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         if let Tls::Layer(layer) = &mut self.tls {
             if layer.handshake == Handshake::UnderWay {
                 layer.handshake = Handshake::Failed;
                 lent.counts.tls_handshakes_failed += 1;
             }
-            // What is cut off ends without it.
+            // A response that is cut off ends without `close_notify`.
             if self.http.wants() == Wants::Transmit {
                 layer.alert = Alert::Settled;
             }
@@ -406,7 +407,7 @@ impl Layer {
         cx: &mut http2::Context<'_, '_, S>,
         counts: &mut LoopCounts,
     ) {
-        // After our own end nothing matters but the peer's.
+        // After our own closing alert only the peer's end matters.
         if self.alert == Alert::Settled {
             return;
         }
@@ -429,7 +430,7 @@ impl Layer {
         if outcome.is_ok() {
             return;
         }
-        // An alert waits, which says what is wrong.
+        // The session has an alert to send, which names the error.
         self.alert = Alert::Settled;
         match std::mem::replace(handshake, Handshake::Failed) {
             Handshake::Complete => counts.tls_broken += 1,

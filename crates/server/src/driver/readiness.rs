@@ -4,9 +4,9 @@
 //! `read_after_accept` is set. That is the loop under [`ByPhases`]; TUX's [`UntilEmpty`] has the same phases, but accepts
 //! only when nothing is pending (see `discipline`).
 //!
-//! The mechanism is chosen at compile time. The loop asks it one thing: whether it reports levels or edges. Under edges the
-//! loop itself continues what it left before a socket was drained: a connection's turn at its allowance, an accept phase at
-//! its limit.
+//! The mechanism is chosen at compile time. The loop depends on one of its properties: level or edge triggering. Under
+//! edges no event reports the work that a turn or an accept phase left at its limit. The loop continues that work by
+//! itself.
 //!
 //! Invariant: a connection does a bounded amount of work a turn (bytes sent, requests answered, reads: see `transfer`).
 
@@ -56,7 +56,7 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
 /// Runs a loop until it is told to stop and its connections have ended, or the drain timeout has passed. Blocks.
 ///
 /// # Errors
-/// The mechanism cannot be set up, or fails in a way that is our mistake.
+/// The mechanism cannot be set up, or fails because of a bug of Inrush.
 pub fn run<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals>(parts: Parts<S, A>) -> io::Result<()> {
     ReadinessLoop::<M, S, D, A>::new(parts)?.run()
 }
@@ -93,7 +93,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         if accepts_on || works_on { Some(Nanos::ZERO) } else { left }
     }
 
-    /// Leaves the events of connections, and acts on the others.
+    /// Keeps the events of connections for the work phase, and acts on the others.
     fn sort_events(&mut self) -> io::Result<()> {
         let accepting = &mut self.state.accepting;
         let (ready, sources) = (&mut accepting.ready, accepting.arrivals.sources().len());
@@ -129,7 +129,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         self.state.accepting.arrivals.close(&mut self.dispatcher);
         self.dispatcher.deregister(self.state.stop.descriptor());
         self.state.begin_to_drain();
-        // After the close: answers take time, in which clients that connect would get no refusal.
+        // Drains after the close: answers take time, in which clients that connect would get no refusal.
         self.drain();
     }
 }
@@ -189,7 +189,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
         let interest = if Self::EDGE { Interest::Both } else { Interest::Read };
         self.dispatcher.register(peer.socket.as_fd(), token, interest);
         self.state.enter(token);
-        // In a server that goes down its turn comes once the listeners are closed.
+        // During a shutdown the connection gets its turn once the listeners are closed.
         if self.state.life == Life::Serving {
             D::admitted(self, token);
         }
@@ -214,7 +214,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         let moved = Self::move_bytes(peer, &mut lent, true);
         tell(&mut peer.machine, &mut lent);
-        // Under TLS it may have something to say at its end.
+        // Under TLS a closing connection may have an alert to send.
         let moved = match moved {
             Moved::AsFarAsPossible => send(peer.socket.as_fd(), &mut peer.machine, &mut lent),
             ended => ended,

@@ -1,4 +1,4 @@
-//! The contract between drivers and whoever answers requests.
+//! The contract between drivers and the services that answer requests.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use http1::server::Responder;
 /// file that a helper reads from a disk. Their defaults cost nothing. Only the readiness loop calls them, except for
 /// [`SocketService::sendable`], which every sender calls.
 pub trait SocketService: Responder<File = Arc<OwnedFd>> {
-    /// Its totals, by name.
+    /// Returns the service's totals, by name.
     fn counts(&self) -> Vec<(&'static str, u64)>;
 
     /// The time since the peer of a connection was last answered without this loop; `None` if it never was.
@@ -34,12 +34,12 @@ pub trait SocketService: Responder<File = Arc<OwnedFd>> {
         false
     }
 
-    /// Readable when [`SocketService::arrived`] has something to tell.
+    /// Returns a descriptor that is readable when [`SocketService::arrived`] has connections to report.
     fn notices(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The time until [`SocketService::arrived`] is to be called although nothing is readable.
+    /// Returns the time until [`SocketService::arrived`] must be called even if nothing is readable.
     fn due_in(&self) -> Option<Nanos> {
         None
     }
@@ -47,7 +47,7 @@ pub trait SocketService: Responder<File = Arc<OwnedFd>> {
     /// Adds the connections whose wait is over. Never blocks.
     ///
     /// # Errors
-    /// A mistake of ours, which ends the loop.
+    /// A bug of Inrush, which ends the loop.
     fn arrived(&mut self, _tokens: &mut Vec<Token>) -> io::Result<()> {
         Ok(())
     }

@@ -12,18 +12,18 @@
 //!                     └─ refused, or not whole ─────────┘
 //! ```
 //!
-//! A connection is in one place at a time: with the source, in a queue, or in a thread's hands. So an idle one
-//! costs its place in a table and no thread, and nothing of it is locked. Stages do not call each other: they
-//! queue. How many threads each has, and how many requests are let in, is the controllers' work (`control`).
+//! A connection is in one place at a time: with the source, in a queue, or with a thread. An idle connection therefore
+//! costs a place in a table, but no thread and no lock. Stages do not call each other; they queue events. The
+//! controllers set the threads of each stage and the rate of admitted requests (`control`).
 //!
-//! Requests are let in where they are parsed. What a connection has pipelined behind one that was let in is
-//! answered with it. A response time begins when the source finds the connection ready and ends when its
-//! first bytes are handed to the kernel: how fast a peer reads is not the server's load.
+//! The parse stage admits requests. Requests that a connection has pipelined behind an admitted one are answered with
+//! it. A response time begins when the source finds the connection ready, and ends when its first bytes are handed to
+//! the kernel. A peer's reading speed is no part of the server's load.
 //!
-//! Owns the stages, their threads and the way between them. Does not parse, and does not know files.
+//! Owns the stages, their threads and the paths between them. Does not parse, and knows nothing of files.
 //!
-//! Invariants: only the source waits for sockets, and only it ends connections; every connection that leaves
-//! it comes back or is counted as cut off.
+//! Invariants: only the source waits for sockets and ends connections; every connection that leaves the source comes
+//! back or is counted as cut off.
 
 mod control;
 mod mail;
@@ -56,43 +56,45 @@ pub use settings::SedaSettings;
 use source::Source;
 use stage::{Pushed, Stage};
 
-/// Connections that a thread takes from a queue at once: enough to pay for the lock.
+/// The most connections that a thread takes from a queue at once: enough to amortize the lock.
 const BATCH: usize = 16;
-/// A thread that may wait for a disk takes one, so that it delays no other.
+/// The batch size of the file stage: a thread that may wait for a disk takes one connection, so that it delays no
+/// other.
 const FILE_BATCH: usize = 1;
-/// What a thread needs at most, several times over; the default of 2 MiB a thread adds up.
+/// A thread's stack, several times its greatest need. The default of 2 MiB per thread would add up.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// What a staged server is made of.
+/// The parts of a staged server.
 pub struct Parts<S> {
-    /// Where connections come from.
+    /// The sources of connections.
     pub listeners: Vec<Listener>,
-    /// How they are accepted.
+    /// The accept policy.
     pub acceptor: Acceptor,
-    /// Who answers, cloned for each thread of the file stage.
+    /// Answers requests; each thread of the file stage has a clone.
     pub service: S,
-    /// Limits and time-outs of the protocol.
+    /// Limits and timeouts of the protocol.
     pub settings: LiveSettings,
-    /// The access log, if it is kept.
+    /// The access log, if one is kept.
     pub log: Option<LogSender>,
     /// Settings of the event mechanism.
     pub mechanism: dispatch::Settings,
-    /// How long it may take to end.
+    /// The longest time that shutting down may take.
     pub drain_timeout: Nanos,
     /// Settings of the controllers.
     pub seda: SedaSettings,
 }
 
-/// How far a connection is towards the end of the server.
+/// A connection's progress towards the server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// The server is not going down, as far as it knows.
+    /// The connection does not know of a shutdown.
     No,
-    /// It is idle, and is to end for another. What has arrived is answered before it is told.
+    /// The connection is idle and must make room for another. Requests that have arrived are answered before it is
+    /// told.
     GivesWay,
-    /// The server is going down. What has arrived is answered before it is told.
+    /// The server is shutting down. Requests that have arrived are answered before the connection is told.
     LastLook,
-    /// It has been told.
+    /// The connection has been told.
     Told,
 }
 
@@ -101,13 +103,13 @@ struct Peer {
     key: Key,
     arrived: Arrived,
     machine: Machine,
-    /// What was read and is still to be parsed.
+    /// Bytes that were read and are still to be parsed.
     received: Vec<u8>,
-    /// When the source found it ready.
+    /// The time when the source found the connection ready.
     ready_at: Nanos,
-    /// A request was let in on this way through the stages.
+    /// A request was admitted on this pass through the stages.
     admitted: bool,
-    /// A read has shown that there is no more to read.
+    /// A read has found the socket empty.
     drained: bool,
     ending: Ending,
 }
@@ -121,18 +123,18 @@ enum Step {
     Write,
 }
 
-/// What the accept stage is asked for.
+/// A task of the accept stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// One accept phase.
     One,
-    /// To turn away those that there is no room for.
+    /// Turns away connections that have no room.
     TurnAway(Short),
-    /// All that waits; then the listeners are shut down.
+    /// Takes all waiting connections; then the listeners are shut down.
     Last,
 }
 
-/// What all threads of a staged server share.
+/// The state that all threads of a staged server share.
 pub struct Pipeline<S> {
     service: S,
     settings: LiveSettings,
@@ -150,10 +152,10 @@ pub struct Pipeline<S> {
 }
 
 impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
-    /// Stages without threads yet.
+    /// Makes the stages, without threads yet.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// No descriptor is left.
     pub fn new(parts: Parts<S>) -> io::Result<Pipeline<S>> {
         let clock = RealClock::new();
         let pool = || PoolController::new(parts.seda.queue_threshold, parts.seda.max_threads);
@@ -180,7 +182,7 @@ impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
         })
     }
 
-    /// Adds what only the moment tells: stages, admission, and the totals of what the threads share.
+    /// Adds current values: stages, admission, and the totals of shared state.
     pub fn add_gauges(&self, counters: &mut Counters) {
         counters.stages.push(self.accept.figures());
         counters.stages.extend(self.steps.iter().map(Stage::figures));
@@ -188,7 +190,7 @@ impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
         counters.service = self.service.counts();
     }
 
-    /// Runs until it is told to stop and its connections have ended, or the drain time-out has. Blocks.
+    /// Runs until it is told to stop and its connections have ended, or the drain timeout has passed. Blocks.
     ///
     /// # Errors
     /// The event mechanism or the first thread of a stage cannot be set up.
@@ -216,14 +218,14 @@ impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
         self.steps.iter().for_each(Stage::wait_for_threads);
     }
 
-    /// Has every thread end, and gives the connections that were on their way.
+    /// Makes every thread end, and returns the connections that were on their way.
     fn close(&self) -> VecDeque<Box<Peer>> {
         self.accept.close();
         self.steps.iter().flat_map(Stage::close).collect()
     }
 }
 
-/// Ends the threads of a pipeline whatever happens, so that they can be waited for.
+/// Ends the threads of a pipeline on every path, so that they can be joined.
 struct Closes<'a, S: SocketService + Clone + Send + Sync>(&'a Pipeline<S>);
 
 impl<S: SocketService + Clone + Send + Sync> Drop for Closes<'_, S> {
@@ -232,7 +234,7 @@ impl<S: SocketService + Clone + Send + Sync> Drop for Closes<'_, S> {
     }
 }
 
-/// The threads of a pipeline, to be passed around among them.
+/// The threads of a pipeline, as a handle that they pass among themselves.
 struct Crew<'scope, 'env, S> {
     scope: &'scope Scope<'scope, 'env>,
     pipeline: &'env Pipeline<S>,
@@ -270,12 +272,12 @@ impl<'scope, 'env, S: SocketService + Clone + Send + Sync> Crew<'scope, 'env, S>
                     self.without_thread();
                 }
             }
-            // The server ends; the source counts what comes back.
+            // The server is shutting down. The source counts the connections that come back.
             Pushed::Refused(peer) => self.pipeline.mailbox.send([mail::Mail::Idle(peer)], None),
         }
     }
 
-    /// Asks for connections.
+    /// Gives the accept stage a task.
     fn ask_for_connections(self, phase: Phase) {
         if self.pipeline.accept.push(phase, self.pipeline.clock.now()) == Pushed::ThreadWanted
             && self.start_acceptor().is_err()
@@ -298,7 +300,7 @@ impl<'scope, 'env, S: SocketService + Clone + Send + Sync> Crew<'scope, 'env, S>
         self.start_thread(self.pipeline.step(step), move || work::work(self, step))
     }
 
-    /// Starts a thread that its stage has counted, and that the server cannot do without.
+    /// Starts a thread that its stage has counted already, and that the server cannot do without.
     fn start_thread<E: Send>(
         self,
         stage: &'env Stage<E>,
@@ -314,7 +316,7 @@ impl<'scope, 'env, S: SocketService + Clone + Send + Sync> Crew<'scope, 'env, S>
     }
 }
 
-/// A stage must not wait for a thread that has panicked, and the server ends.
+/// Reports a thread that panicked to its stage, which would wait for it otherwise, and stops the server.
 struct LostOnPanic<'a, E> {
     stage: &'a Stage<E>,
     stop: &'a Stop,

@@ -9,17 +9,17 @@
 //!                  └──────────────────────────────────┘
 //! ```
 //!
-//! The threads are stackful coroutines, scheduled cooperatively: a thread that asks for nothing keeps the
-//! processor. It asks by yielding an [`Ask`]; what it does between two of them nobody interrupts, so that all
-//! share their state without locks.
+//! The threads are stackful coroutines, scheduled cooperatively: a thread keeps the processor until it yields an
+//! [`Ask`]. No other thread runs between two yields, so all threads share their state without locks.
 //!
-//! Each thread has [`STACK_BYTES`] of address space above a guard page; only what it has touched is
-//! memory. Stacks are used again, latest first.
+//! Each thread has [`STACK_BYTES`] of address space above a guard page. Only touched pages take memory. Stacks are
+//! reused, the latest first.
 //!
-//! Owns threads, their stacks, and the descriptors they wait for. Does not know what they serve.
+//! Owns the threads, their stacks, and the descriptors that they wait for. Does not know the protocols that they serve.
 //!
-//! Invariants: nothing in [`Shared`] is borrowed across a yield; a thread waits for one thing at a time, and whoever
-//! waits for an idle connection is in [`Shared::idle`], unless it is to give it up; at most one acceptor is woken between two get-events, and only when the accept queue may hold something.
+//! Invariants: nothing in [`Shared`] is borrowed across a yield; a thread waits for one thing at a time; a thread that
+//! waits for an idle connection is in [`Shared::idle`], unless it must give that connection up; at most one acceptor is
+//! woken between two get-events, and only if the accept queue may hold a connection.
 
 mod scheduler;
 mod thread;
@@ -40,19 +40,19 @@ use crate::idle::IdleList;
 use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
 
-/// Address space of a stack. In a development build the deepest paths (128 fields, 60 ranges, a name of 7000
-/// bytes to be looked up) touch a quarter of it, and a TLS handshake with an RSA key of 4096 bits a third.
+/// Address space of a stack. In a development build the deepest paths use a quarter of it: 128 fields, 60 ranges, the
+/// lookup of a name of 7000 bytes. A TLS handshake with a 4096-bit RSA key uses a third.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// What a thread asks for when it gives up the processor.
+/// A thread's request to the scheduler when it gives up the processor.
 enum Ask {
-    /// To run again when its socket is ready, and at this time at the latest.
+    /// Run again when the thread's socket is ready, at this time at the latest.
     Socket(Nanos),
-    /// To run again when there may be a connection to accept.
+    /// Run again when there may be a connection to accept.
     Connections,
-    /// To run again after the others.
+    /// Run again after the other runnable threads.
     Turn,
-    /// To run again when its last child has ended.
+    /// Run again when the last child has ended.
     Children,
 }
 
@@ -60,7 +60,7 @@ type Yielder = corosensei::Yielder<(), Ask>;
 type Coroutine = corosensei::Coroutine<(), Ask, ()>;
 type Body<M, S> = Box<dyn FnOnce(&mut UserThread<'_, M, S>)>;
 
-/// What all threads and the scheduler reach.
+/// The state that the scheduler and all threads share.
 struct Shared<M, S> {
     dispatcher: RefCell<Dispatcher<M>>,
     lender: RefCell<Lender<S>>,
@@ -69,17 +69,17 @@ struct Shared<M, S> {
     control: RefCell<Option<AcceptControl>>,
     /// Threads that wait for idle connections.
     idle: RefCell<IdleList>,
-    /// Threads that are to give up their idle connections.
+    /// Threads that must give up their idle connections.
     reclaimed: RefCell<Vec<Key>>,
-    /// The accept queue may hold something.
+    /// The accept queue may hold a connection.
     ready: Cell<bool>,
-    /// When a thread last took a connection.
+    /// The time when a thread last took a connection.
     last_taken: Cell<Nanos>,
-    /// While paused, nobody accepts.
+    /// The end of a pause, in which no thread accepts.
     paused_until: Cell<Option<Nanos>>,
-    /// When every connection is cut off; nothing while the server is not going down.
+    /// The time when every connection is cut off; `None` before the shutdown.
     drain_until: Cell<Option<Nanos>>,
-    /// Accepted when the server began to go down, and not yet served.
+    /// Connections that were accepted when the shutdown began, and are not yet served.
     leftover: RefCell<Vec<Arrived>>,
     /// Threads to be started.
     spawned: RefCell<Vec<Body<M, S>>>,
@@ -88,8 +88,8 @@ struct Shared<M, S> {
 }
 
 impl<M, S: SocketService> Shared<M, S> {
-    /// One accept phase, and what it says about the queue. Where there is no room, an idle connection is closed, or
-    /// those that wait are turned away.
+    /// Runs one accept phase, and notes the state of the queue. Without room, it closes an idle connection or else
+    /// turns the waiting ones away.
     fn accept_phase(&self, now: Nanos, batch: &mut Vec<Arrived>) {
         let (mut acceptor, listeners) = (self.acceptor.borrow_mut(), self.listeners.borrow());
         let mut lender = self.lender.borrow_mut();
@@ -113,14 +113,15 @@ impl<M, S: SocketService> Shared<M, S> {
         }
     }
 
-    /// Looks whether connections wait in the accept queues: under edges nothing tells that they do no longer.
+    /// Returns true if connections wait in the accept queues, and notes that. Under edge triggering no event reports
+    /// that a queue has become empty.
     fn somebody_waits(&self) -> bool {
         let waits = self.listeners.borrow().iter().any(Listener::somebody_waits);
         self.ready.set(waits);
         waits
     }
 
-    /// Has the thread with the longest-idle connection close it. Returns whether there is one.
+    /// Makes the thread with the longest-idle connection close it. Returns false if none is idle.
     fn reclaim(&self, now: Nanos) -> bool {
         let mut idle = self.idle.borrow_mut();
         let Some(longest) = idle.longest(now) else { return false };
@@ -129,7 +130,7 @@ impl<M, S: SocketService> Shared<M, S> {
         true
     }
 
-    /// Turns away who waits for a pool that stands still.
+    /// Turns away the connections that wait for a pool that has stood still.
     fn turn_away(&self, now: Nanos) {
         let mut lender = self.lender.borrow_mut();
         let (listeners, counts) = (self.listeners.borrow(), lender.counting());
@@ -137,7 +138,7 @@ impl<M, S: SocketService> Shared<M, S> {
     }
 }
 
-/// Held by a child: its end, however it comes, may be the one that its parent waits for.
+/// A guard that each child holds. Its drop notes the child's end on every path; the parent may wait for the last one.
 struct Child<M, S> {
     shared: Rc<Shared<M, S>>,
     parent: Key,

@@ -1,4 +1,4 @@
-//! Those who wait for the same listeners, and who of them wakes for a connection (Molloy and Lever 2000).
+//! The waiters of the same listeners, and the strategy that wakes them for a connection (Molloy and Lever 2000).
 //!
 //! ```text
 //!   exclusive   each in an epoll of its own, EPOLLEXCLUSIVE      the kernel wakes one
@@ -8,15 +8,15 @@
 //!   reuseport   each in poll, on an accept queue of its own      the kernel, by a hash of the addresses
 //! ```
 //!
-//! Owns the strategy, and the words that waiters share under some of them. Those are in memory that other
-//! processes can map, so that it is all the same whether waiters are threads or processes. Does not accept.
+//! Owns the strategy, and the words that waiters share under some strategies. The words are in memory that other
+//! processes can map, so waiters may be threads or processes. Does not accept.
 //!
-//! Under [`Wake::One`] the waker is whoever calls [`Waiters::wake`]. It is told of new connections by edges,
-//! several of which may come as one: it looks how many connections wait, and wakes a waiter for each
-//! accept-limit of them. One that came while everybody was at work is found by who is done first.
+//! Under [`Wake::One`] the caller of [`Waiters::wake`] is the waker. Edges report new connections to it, and several
+//! edges may come as one. So it reads the number of waiting connections, and wakes a waiter for each accept-limit of
+//! them. If all waiters were at work, the first to finish finds the connection.
 //!
-//! Invariants: a waiter tries the listeners after it was woken, or is seen by the next wake-up; whoever waits
-//! is woken by the stop, or by [`Waiters::wake_all`] after it.
+//! Invariants: a woken waiter tries the listeners, or the next wake-up sees it; the stop wakes every waiter, directly
+//! or by [`Waiters::wake_all`] after it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -36,23 +36,23 @@ use crate::listener::Listener;
 const MUTEX_WORDS: usize = 16;
 /// Marks the stop among the waker's events.
 const STOP: u64 = u64::MAX;
-/// Listeners that the waker hears of at once; the others come next.
+/// The most listeners that one call reports to the waker; the next call reports the others.
 const EVENTS: usize = 16;
 
-/// What waiters share.
+/// The state that waiters share.
 #[derive(Debug)]
 pub struct Waiters {
     wake: Wake,
     words: SharedArray<AtomicU32>,
-    /// The waker's interest set, where there is a waker.
+    /// The waker's interest set, if the strategy has a waker.
     edges: Option<OwnedFd>,
 }
 
 impl Waiters {
-    /// For at most so many who wait for these listeners.
+    /// Makes the state for at most `most` waiters of these listeners.
     ///
     /// # Errors
-    /// No descriptor or memory left.
+    /// No descriptor or memory is left.
     pub fn new(wake: Wake, most: usize, listeners: &[Listener]) -> io::Result<Waiters> {
         let words = SharedArray::create(MUTEX_WORDS + Queue::words(most))?;
         let edges = match wake {
@@ -62,29 +62,29 @@ impl Waiters {
         Ok(Waiters { wake, words, edges })
     }
 
-    /// What another process opens, which knows the strategy.
+    /// Returns the memory that another process opens; that process knows the strategy already.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.words.as_fd()
     }
 
-    /// The waiters of another process, which is the waker if there has to be one.
+    /// Opens the waiters of another process, which is also the waker if the strategy has one.
     ///
     /// # Errors
-    /// EINVAL where the memory is not that of waiters; ENOMEM.
+    /// EINVAL if the memory is not that of waiters; ENOMEM.
     pub fn open(wake: Wake, memory: OwnedFd) -> io::Result<Waiters> {
         Ok(Waiters { wake, words: SharedArray::open(memory)?, edges: None })
     }
 
-    /// The waiter of this number was a process that has died: lets the next one in if it had the mutex.
+    /// Notes that the process of a waiter has died. If that waiter had the mutex, lets the next one in.
     pub fn bury(&self, index: usize) {
         Mutex::new(&self.words[0]).unlock_for_the_dead(index);
     }
 
-    /// The waiter of a number below the most, which nobody else has. It waits for `listeners`, all or its
-    /// own, until `stop` is readable.
+    /// Makes the waiter of an unused number below `most`. It waits for `listeners`, all or its own, until `stop` is
+    /// readable.
     ///
     /// # Errors
-    /// No descriptor left for its interest set.
+    /// No descriptor is left for its interest set.
     pub fn waiter<'a>(
         &'a self,
         index: usize,
@@ -102,15 +102,16 @@ impl Waiters {
         Ok(Waiter { shared: self, index, listeners, stop, exclusive })
     }
 
-    /// Readable when [`Waiters::wake`] is to be called, where waiters need a waker.
+    /// Returns a descriptor that is readable when [`Waiters::wake`] must be called; `None` if the strategy has no
+    /// waker.
     pub fn calls_the_waker(&self) -> Option<BorrowedFd<'_>> {
         self.edges.as_ref().map(AsFd::as_fd)
     }
 
-    /// Is the waker: wakes waiters for the connections that have come since the last call. Never blocks.
+    /// Wakes waiters for the connections that have come since the last call, as the waker. Never blocks.
     ///
     /// # Errors
-    /// Looking fails, which is our mistake.
+    /// Polling fails because of a bug of Inrush.
     pub fn wake(&self, listeners: &[Listener], limit: &LiveLimit) -> io::Result<()> {
         let Some(edges) = &self.edges else { return Ok(()) };
         let mut events = [epoll::Event::EMPTY; EVENTS];
@@ -124,7 +125,7 @@ impl Waiters {
         Ok(())
     }
 
-    /// Wakes as many as so many connections need; one at least.
+    /// Wakes a waiter for each accept-limit of the connections, at least one.
     fn wake_for(&self, connections: u32, limit: Limit) {
         let each = match limit {
             Limit::AtMost(most) => most.max(1),
@@ -132,13 +133,13 @@ impl Waiters {
         };
         for _ in 0..connections.div_ceil(each).max(1) {
             if self.queue().wake(Event::DataReady) == Woken::default() {
-                // Everybody is at work.
+                // Every waiter is at work.
                 return;
             }
         }
     }
 
-    /// Wakes everybody who sleeps in the wait queue: after the stop has become readable.
+    /// Wakes every waiter that sleeps in the wait queue. Call it after the stop has become readable.
     pub fn wake_all(&self) {
         self.queue().wake(Event::Close);
     }
@@ -148,18 +149,18 @@ impl Waiters {
     }
 }
 
-/// One who waits.
+/// A thread or process that waits for listeners.
 #[derive(Debug)]
 pub struct Waiter<'a> {
     shared: &'a Waiters,
     index: usize,
     listeners: &'a [Listener],
     stop: BorrowedFd<'a>,
-    /// Its own interest set, under [`Wake::Exclusive`].
+    /// Its own interest set under [`Wake::Exclusive`].
     exclusive: Option<OwnedFd>,
 }
 
-/// The right to wait and to accept, where one at a time has it.
+/// The right to wait and to accept, under a strategy that gives it to one waiter at a time.
 #[derive(Debug)]
 pub struct Turn<'a>(Mutex<'a>);
 
@@ -170,12 +171,13 @@ impl Drop for Turn<'_> {
 }
 
 impl<'a> Waiter<'a> {
-    /// What it waits for.
+    /// Returns the listeners that it waits for.
     pub fn listeners(&self) -> &'a [Listener] {
         self.listeners
     }
 
-    /// Waits for its turn, where one at a time accepts: kept until a connection is there. Blocks.
+    /// Waits for its turn if only one waiter accepts at a time. The waiter keeps the turn until a connection comes.
+    /// Blocks.
     pub fn turn(&self) -> Option<Turn<'a>> {
         let mutex = Mutex::new(&self.shared.words[0]);
         (self.shared.wake == Wake::Mutex).then(|| {
@@ -184,10 +186,10 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    /// Sleeps until a listener may be ready or the stop is. May end early, and others may be quicker. Blocks.
+    /// Sleeps until a listener or the stop may be ready. May return early, and other waiters may be quicker. Blocks.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// Waiting fails because of a bug of Inrush.
     pub fn wait(&self) -> io::Result<()> {
         match (&self.exclusive, self.shared.wake) {
             (Some(set), _) => {
@@ -201,10 +203,10 @@ impl<'a> Waiter<'a> {
     fn wait_in_the_queue(&self) -> io::Result<()> {
         let queue = self.shared.queue();
         queue.enqueue(self.index, Kind::Exclusive);
-        // What came before this caller was in the queue has woken others, or nobody.
+        // A connection that came before this caller entered the queue has woken another waiter or none.
         match self.poll(Some(Nanos::ZERO)) {
             Ok(0) => drop(queue.sleep(self.index)),
-            // A wake-up meanwhile is followed as well: the listeners are tried next.
+            // A wake-up meanwhile has the same effect: the listeners are tried next.
             Ok(_) => drop(queue.withdraw(self.index)),
             Err(error) => {
                 queue.withdraw(self.index);
@@ -214,7 +216,7 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// How many listeners are ready, and the stop.
+    /// Returns the number of ready descriptors among the listeners and the stop.
     fn poll(&self, timeout: Option<Nanos>) -> io::Result<usize> {
         let mut set: Vec<PollFd> = self.listeners.iter().map(|listener| readable(&listener.socket)).collect();
         set.push(readable(&self.stop));
@@ -222,7 +224,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// An epoll that watches the listeners in this way.
+/// Makes an epoll that watches the listeners with the flags `how`.
 fn interest_set(listeners: &[Listener], how: u32) -> io::Result<OwnedFd> {
     let set = epoll::create()?;
     for (index, listener) in listeners.iter().enumerate() {
@@ -232,12 +234,12 @@ fn interest_set(listeners: &[Listener], how: u32) -> io::Result<OwnedFd> {
     Ok(set)
 }
 
-/// A descriptor to be waited for until it is readable.
+/// Makes a poll entry that waits until a descriptor is readable.
 pub fn readable(descriptor: &impl AsRawFd) -> PollFd {
     PollFd::new(descriptor.as_raw_fd(), poll::bits::IN)
 }
 
-/// Sleeps until one of the descriptors is ready, at most so long; a signal ends it early.
+/// Sleeps until a descriptor is ready or `timeout` has passed. A signal ends the sleep early.
 pub fn sleep(set: &mut [PollFd], timeout: Option<Nanos>) -> io::Result<usize> {
     unless_interrupted(poll::wait(set, timeout))
 }

@@ -33,9 +33,9 @@ use crate::stop::Stop;
 
 const SEEDS: u64 = 100;
 const CLIENTS: usize = 24;
-/// Fewer than clients, so that idle connections give way.
+/// Fewer than the clients, so that idle connections give way.
 const MOST_CONNECTIONS: usize = 8;
-/// The file, which leaves in several parts.
+/// The length of the file, which leaves in several parts.
 const FILE_BYTES: usize = 300_000;
 /// More turns than a run takes unless something hangs.
 const MOST_TURNS: usize = 200_000;
@@ -111,7 +111,7 @@ impl Client {
         };
         let mut requests = targets.iter().map(request).collect::<String>().into_bytes();
         if random.random_range(0..12) == 0 {
-            // A request that never ends, for its deadline.
+            // An incomplete request, which runs into its deadline.
             requests.extend_from_slice(b"GET /1 HT");
         }
         Client {
@@ -231,7 +231,7 @@ impl World {
         World { server, faults, arrivals, stop, share, limit, random, clients: Vec::new(), folder }
     }
 
-    /// A turn of the loop, and something that a client does.
+    /// Runs a turn of the loop and one action of a client.
     fn turn(&mut self) {
         if self.clients.len() < CLIENTS && self.random.random_range(0..4) == 0 {
             self.connect();
@@ -284,7 +284,7 @@ impl World {
         let loops = self.server.state.lender.counts.clone();
         drop(self.server);
         for client in self.clients.iter_mut().filter(|client| client.outcome.is_none()) {
-            // What is not closed now never will be.
+            // A connection that does not close now never will.
             (0..100).for_each(|_| client.act(&mut self.random));
             assert!(client.outcome.is_some(), "a socket is open without a connection");
         }

@@ -1,4 +1,4 @@
-//! One connection's part of a turn: a completion, the machine's work, and the operations that follow.
+//! One connection's part of a turn: its completion, the machine's work, and the next operations.
 //!
 //! ```text
 //!   bytes ──> machine ── Receive ──> a receive in flight
@@ -9,7 +9,7 @@
 //!
 //! Bytes that come while output waits are kept ([`EARLY_BYTES`]) until the machine wants them.
 //!
-//! Invariant: a connection has one receive and one operation of output in flight at most.
+//! Invariant: a connection has at most one receive and one output operation in flight.
 
 use std::os::fd::AsFd;
 
@@ -27,7 +27,7 @@ use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, plain_output, send, sent, shut_down};
 
-/// The most bytes that a connection's receive may bring while output waits, before it is ended.
+/// The most bytes that a connection keeps while output waits, before its receive is ended.
 const EARLY_BYTES: usize = 16 * 1024;
 
 impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K, C> {
@@ -104,7 +104,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         self.advance(token);
     }
 
-    /// Has the machine work on what is there, and begins the operations that it wants.
+    /// Lets the machine work on the available bytes, and begins the operations that it wants.
     pub(super) fn advance(&mut self, token: Token) {
         loop {
             let Some((peer, mut lent)) = self.state.connection(token) else { return };
@@ -125,7 +125,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         self.settle(token);
     }
 
-    /// Begins to send. Returns whether everything has been sent already.
+    /// Begins to send. Returns true if all output has been sent already.
     fn transmit(&mut self, token: Token) -> bool {
         let mut memory = self.spare.pop().unwrap_or_default();
         let Some((peer, mut lent)) = self.state.connection(token) else { return false };
@@ -153,7 +153,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         false
     }
 
-    /// Begins a receive, and enters what the connection waits for.
+    /// Begins a receive, and enters the connection among the idle ones and under its deadline.
     fn settle(&mut self, token: Token) {
         let Some(peer) = self.state.peers.get_mut(token) else { return };
         if peer.own.receiving.is_none()
@@ -161,14 +161,15 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
             && peer.machine.may_receive(&self.state.lender.settings)
         {
             peer.own.is_held = false;
-            // The first receive is a single one, so that a connection with one request has none in flight at its end.
+            // The first receive brings bytes only once, so that a connection with one request has none in flight at its
+            // end.
             peer.own.receiving = Some(self.ring.receive(peer.socket.as_fd(), peer.own.has_spoken, token.0));
         }
         self.state.enter(token);
     }
 }
 
-/// Hands the machine what came while output waited, if it receives now. Returns whether there was anything.
+/// Hands the machine the bytes that came while output waited, if it can receive now. Returns true if there were any.
 fn receive_early<S: SocketService>(peer: &mut Peer<Flights>, lent: &mut Lent<'_, S>) -> bool {
     if !peer.machine.may_receive(lent.context.settings) {
         return false;

@@ -1,6 +1,6 @@
-//! Where a loop's connections come from: listeners of its own, or whoever passes it connections.
+//! The sources of a loop's connections: listeners of its own, or a process or thread that passes it connections.
 //!
-//! The loop is generic over it. What listeners do not need costs a loop with listeners nothing.
+//! The loop is generic over its source, so features that listeners do not need cost a loop with listeners nothing.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::listener::Listener;
 use crate::overload_control::AcceptControl;
 use crate::overload_control::ControlledQueue;
 
-/// What a loop tells of itself before it waits.
+/// A loop's report on itself before it waits.
 #[derive(Clone, Copy, Debug)]
 pub struct News {
     /// Replies sent so far.
@@ -38,7 +38,7 @@ pub trait Arrivals {
     /// Takes one connection. Never blocks.
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted;
 
-    /// Turns away a connection that there is no room for; a source without means for that lets it wait.
+    /// Turns away a connection that has no room. A source that cannot turn connections away lets this one wait.
     fn turn_away(&mut self, _index: usize, _short: Short, now: Nanos, _counts: &mut LoopCounts) -> Look {
         Look::Stop(PhaseEnd::Pause(now + RECLAIM_PAUSE))
     }
@@ -54,27 +54,27 @@ pub trait Arrivals {
         phase.count(counts);
     }
 
-    /// Asks another loop to close its longest-idle connection, if that has been idle since before `idle_from`.
-    /// Returns whether there will be room soon.
+    /// Asks another loop to close its longest-idle connection, if that has been idle since before `idle_from`. Returns
+    /// true if there will be room soon.
     fn reclaim_elsewhere(&mut self, _idle_from: Nanos) -> bool {
         false
     }
 
-    /// Idle connections that others have asked this loop to close.
+    /// Returns the number of idle connections that other loops have asked this loop to close.
     fn asked(&mut self) -> usize {
         0
     }
 
-    /// The loop has closed one of these connections, or found none that is idle.
+    /// Notes that the loop has closed one of the requested connections, or found none idle.
     fn answered(&mut self) {}
 
-    /// What waits in the kernel.
+    /// Returns the state of the kernel's accept queues.
     fn queue(&self) -> AcceptQueue;
 
-    /// No more connections may come into the queues; those that wait there are about to be taken.
+    /// Keeps further connections out of the queues. The loop is about to take the waiting ones.
     fn seal(&self) {}
 
-    /// The loop is going down and takes no more: forgets the descriptors.
+    /// Forgets the descriptors: the loop is shutting down and takes no more connections.
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>);
 
     /// True if every source is a listener that the kernel may accept from for a completion loop.
@@ -90,18 +90,18 @@ pub trait Arrivals {
     /// Takes a connection that the kernel has accepted by itself; the next accept finds it.
     fn offer(&mut self, _socket: OwnedFd, _peer: Option<SocketAddr>) {}
 
-    /// The same as [`Arrivals::close`] for a loop without a dispatcher.
+    /// As [`Arrivals::close`], for a loop without a dispatcher.
     fn shut(&mut self) {}
 
-    /// The control of the accept queue; none where the loop has no queue of its own, or overload control is off.
+    /// Returns the control of the accept queue; `None` if the loop has no queue of its own, or overload control is off.
     fn control(&mut self) -> Option<&mut AcceptControl> {
         None
     }
 
-    /// Runs the control, if it is time. To be called once a turn, after the work and before accepting. Never blocks.
+    /// Runs the control if it is due. Call it once a turn, after the work and before accepting. Never blocks.
     fn tick(&mut self, _now: Nanos) {}
 
-    /// The loop is about to wait. Returns when it is to be called again at the latest.
+    /// Notes the news of a loop that is about to wait. Returns the latest time of the next call.
     fn hear(&mut self, _news: News, _now: Nanos) -> Option<Nanos> {
         None
     }
@@ -109,9 +109,9 @@ pub trait Arrivals {
 
 /// Listeners of the loop's own.
 pub struct Listeners {
-    /// Several for several addresses.
+    /// One listener for each address.
     pub listeners: Vec<Listener>,
-    /// How they are accepted from.
+    /// The accept policy.
     pub acceptor: Acceptor,
     control: Option<AcceptControl>,
     adaptive: AdaptiveLimit,
@@ -125,12 +125,12 @@ impl Listeners {
         Listeners { listeners, acceptor, control, adaptive: AdaptiveLimit::new(target) }
     }
 
-    /// When the loop must wake up for the control although nothing happens.
+    /// Returns the time when the control must run even if no event comes.
     pub fn control_due(&self) -> Option<Nanos> {
         self.control.as_ref().and_then(AcceptControl::wakes_at)
     }
 
-    /// Takes them apart.
+    /// Splits them into their queue and their acceptor.
     pub fn into_parts(self) -> (ControlledQueue, Acceptor) {
         let Listeners { listeners, acceptor, control, .. } = self;
         (ControlledQueue { listeners, control }, acceptor)
@@ -146,7 +146,7 @@ impl Arrivals for Listeners {
         let adaptive = self.adaptive.limit();
         match self.acceptor.limit.get() {
             AcceptLimit::Fixed(limit) if self.control.is_none() => limit,
-            // A limit that empties the queue would hide the wait in the loop.
+            // A limit that empties the queue would move the wait into the loop, where overload control does not see it.
             AcceptLimit::Fixed(Limit::AtMost(most)) => Limit::AtMost(most.min(adaptive)),
             AcceptLimit::Fixed(Limit::Infinite) | AcceptLimit::Adaptive => Limit::AtMost(adaptive),
         }
@@ -215,8 +215,8 @@ impl Arrivals for Listeners {
         self.control.take().into_iter().for_each(|control| control.withdraw());
         for listener in self.listeners.drain(..) {
             dispatcher.closing(listener.socket.as_fd());
-            // A request of io_uring on it keeps it open until the kernel comes to cancel it: connects would
-            // still succeed, and be reset later.
+            // A pending io_uring request keeps the listener open until the kernel cancels the request. Meanwhile
+            // connects would still succeed, and be reset later.
             listener.hand_over();
         }
     }

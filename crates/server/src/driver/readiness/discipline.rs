@@ -1,4 +1,4 @@
-//! In which order a loop accepts and works: the two disciplines that Brecht 2004 compares.
+//! The order in which a loop accepts and works: the two disciplines that Brecht 2004 compares.
 //!
 //! ```text
 //!   ByPhases (userver, 3.1)                     UntilEmpty (TUX, 3.3)
@@ -9,10 +9,11 @@
 //!   again                                             the work-pending list; again
 //! ```
 //!
-//! Under `UntilEmpty` a get-events that does not wait comes between two batches, so that what arrives
-//! meanwhile is worked on before what is older, and accepting waits until nothing is left.
+//! Under `UntilEmpty`, a get-events that does not wait comes between two batches. So the loop works on new arrivals
+//! before older items, and accepts only when nothing is left.
 //!
-//! Invariant: a connection is in the work-pending list at most once, and while it lives its notes say so.
+//! Invariant: the work-pending list has a connection at most once, and the notes of a live connection say whether it is
+//! there.
 
 use dispatch::{Mechanism, Token};
 
@@ -20,8 +21,8 @@ use super::ReadinessLoop;
 use crate::driver::event_loop::Arrivals;
 use crate::driver::socket_service::SocketService;
 
-/// The fewest connections worked on between two get-events. TUX is told by the kernel's callbacks as things
-/// happen; a system call after each item would cost a third of serving it from memory.
+/// The fewest connections worked on between two get-events. The kernel's callbacks tell TUX of each event as it
+/// happens. Here a system call after each item would add a third to the cost of serving it from memory.
 const ITEMS_PER_BATCH: usize = 16;
 
 /// The order of accepting and working, chosen at compile time.
@@ -31,7 +32,7 @@ pub trait Discipline: Default {
         this: &mut ReadinessLoop<M, S, Self, A>,
     ) -> bool;
 
-    /// Takes note of a connection that was accepted.
+    /// Notes an accepted connection.
     fn admitted<M: Mechanism, S: SocketService, A: Arrivals>(
         this: &mut ReadinessLoop<M, S, Self, A>,
         token: Token,
@@ -118,7 +119,7 @@ impl Discipline for UntilEmpty {
     }
 }
 
-/// Enters a connection at the head of the work-pending list, if it is not in it.
+/// Puts a connection at the head of the work-pending list, unless the list has it.
 fn pend<M: Mechanism, S: SocketService, A: Arrivals>(
     this: &mut ReadinessLoop<M, S, UntilEmpty, A>,
     token: Token,
@@ -160,7 +161,7 @@ mod tests {
     use crate::slots::Share;
     use crate::stop::Stop;
 
-    /// Notes what it is asked for.
+    /// Records the paths of its requests.
     #[derive(Clone, Default)]
     struct Asked(Rc<RefCell<Vec<String>>>);
 
@@ -179,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Listeners of whose connections the first so many batches are dead.
+    /// Listeners whose first `dead` batches contain only dead connections.
     struct Dying {
         listeners: Listeners,
         dead: u32,
@@ -213,8 +214,8 @@ mod tests {
         }
     }
 
-    /// A loop under one discipline, whose phases are run by hand, with so many clients that have asked for
-    /// /0, /1, ... and wait in the accept queue.
+    /// A loop under one discipline, whose phases the test runs by hand. Its clients have requested /0, /1, ... and wait
+    /// in the accept queue.
     struct Bench<M, D> {
         under_test: ReadinessLoop<M, Asked, D, Dying>,
         asked: Asked,
@@ -255,7 +256,7 @@ mod tests {
             self.clients.push(client);
         }
 
-        /// One round of the loop; gives how many were accepted and what was worked on.
+        /// Runs one round of the loop. Returns the number of accepted connections, and the requests worked on.
         fn round(&mut self) -> (u64, Vec<String>) {
             let before = self.under_test.state.lender.counts.accepts;
             self.under_test.get_events().unwrap();

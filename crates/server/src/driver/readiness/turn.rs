@@ -1,4 +1,4 @@
-//! One connection's turn: receive, let the machine work, send, and see what it waits for next.
+//! One connection's turn: receives, lets the machine work, sends, and registers the next wait.
 
 use std::os::fd::AsFd;
 
@@ -30,7 +30,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// Goes on with the connections whose wait for the service is over.
     pub(super) fn resume_arrived(&mut self) {
         for token in std::mem::take(&mut self.arrived) {
-            // Nobody waits any longer for a connection that has ended meanwhile.
+            // A connection that has ended meanwhile needs no resumption.
             let Some((peer, mut lent)) = self.state.connection(token) else { continue };
             peer.machine.resume(&mut lent);
             // Under edges bytes that came meanwhile have been reported already.
@@ -89,7 +89,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             Wants::Resume => Interest::None,
             Wants::ShutdownThenReceive => {
                 shut_down(peer.socket.as_fd(), &mut peer.machine);
-                // What the peer has sent and ended in the meantime has been reported already.
+                // The peer's bytes and its end may have been reported already.
                 unfinished = true;
                 Interest::Read
             }
@@ -98,7 +98,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         if !Self::EDGE {
             self.dispatcher.modify(peer.socket.as_fd(), interest);
         }
-        // Once: an event in the same round gives it a second turn, which may end early as well.
+        // Only once a round: an event in the same round gives the connection a second turn, which may end early too.
         if Self::EDGE && unfinished && !std::mem::replace(&mut peer.own.is_unfinished, true) {
             self.unfinished.push(token);
         }

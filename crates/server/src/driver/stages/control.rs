@@ -1,5 +1,5 @@
-//! The two controllers of a staged server (SEDA, section 3.4; SMPED, section 2): how many threads a stage has,
-//! and how many requests a second are admitted. Pure: time is handed in.
+//! The two controllers of a staged server (SEDA, section 3.4; SMPED, section 2): the threads of a stage, and the rate
+//! of admitted requests. Pure: callers pass the time in.
 //!
 //! ```text
 //!   threads:    queue above the threshold ──> one more      idle for a while ──> one less, never below 1
@@ -7,18 +7,17 @@
 //!               p90 < 0.9 target ──> rate + 0.5/s     p90 > 1.2 target ──> rate / 2
 //! ```
 //!
-//! Deviations: a pool grows when an event finds the queue too long, at most once a period, instead of being
-//! looked at by a timer. The rate has no limit until the target is missed for the first time, and is
-//! then half of what was answered a second in that sample; SEDA begins at a rate that somebody has to know.
-//! After a halving the percentile begins anew, with requests that came since: the others would have the rate
-//! halved again for what has been dealt with. Requests are admitted by a bucket that holds a tenth of a second
-//! of them.
+//! Deviations: a pool grows when an event finds the queue too long, at most once a period; SEDA looks at it by a timer.
+//! The rate is unlimited until the target is first missed. It is then half of the responses a second in that sample;
+//! SEDA begins at a configured rate. After a halving the percentile begins anew, with requests that came since. Older
+//! ones would halve the rate again for an overload that has been dealt with. A token bucket admits the requests; it
+//! holds a tenth of a second of them.
 
 use base::Nanos;
 
 use crate::counters::AdmissionFigures;
 
-/// Between two threads that a pool is given: as long as a new one needs to show what it changes.
+/// The shortest time between two growths of a pool: a new thread needs it to show an effect.
 const GROW_EVERY: Nanos = Nanos::from_millis(100);
 /// Responses in a sample [SMPED, 2].
 const SAMPLE: usize = 100;
@@ -28,16 +27,16 @@ const SAMPLE_TIME: Nanos = Nanos::SECOND;
 const PAST: f64 = 0.7;
 /// Below this share of the target the rate grows [SMPED, 2].
 const COMFORTABLE: f64 = 0.9;
-/// By so many a second [SMPED, 2].
+/// The growth of the rate at each step, in requests per second [SMPED, 2].
 const STEP_PER_S: f64 = 0.5;
 /// Above this multiple of the target the rate is halved [SMPED, 2].
 const OVERLOADED: f64 = 1.2;
-/// The lowest rate: without a response now and then nothing would say that the overload is over.
+/// The lowest rate, in requests per second. Without some responses nothing would show that the overload is over.
 const LEAST_PER_S: f64 = 1.0;
-/// What the bucket holds: requests come in clusters, and a response to each is sampled.
+/// The capacity of the bucket, in seconds of requests. Requests come in clusters, and every response is sampled.
 const BUCKET_S: f64 = 0.1;
 
-/// When a stage gets another thread.
+/// Decides when a stage gets another thread.
 #[derive(Debug)]
 pub struct PoolController {
     threshold: usize,
@@ -46,12 +45,13 @@ pub struct PoolController {
 }
 
 impl PoolController {
-    /// A pool of at most `most` threads, which grows while more than `threshold` events are queued.
+    /// Makes the controller of a pool of at most `most` threads, which grows while more than `threshold` events are
+    /// queued.
     pub fn new(threshold: usize, most: usize) -> PoolController {
         PoolController { threshold, most, last_grown: None }
     }
 
-    /// Whether to add a thread to those there are, now that so many events are queued.
+    /// Returns true if a pool of `threads` threads with `queued` events gets another thread.
     pub fn grows(&mut self, queued: usize, threads: usize, now: Nanos) -> bool {
         let lately = self.last_grown.is_some_and(|last| now.saturating_sub(last) < GROW_EVERY);
         let grows = queued > self.threshold && threads < self.most && !lately;
@@ -62,28 +62,28 @@ impl PoolController {
     }
 }
 
-/// How many requests a second are let in.
+/// Decides which requests are admitted, by their rate.
 #[derive(Debug)]
 pub struct AdmissionController {
     target: Nanos,
     /// Response times since the last decision.
     sample: Vec<Nanos>,
     sampled_since: Option<Nanos>,
-    /// The percentile so far, in ns; nothing before the first sample of a rate.
+    /// The smoothed percentile, in ns; `None` before the first sample of a rate.
     smoothed: Option<f64>,
-    /// The same at the last decision.
+    /// The value of `smoothed` at the last decision.
     decided_on: f64,
-    /// Requests a second; unlimited until the target is missed.
+    /// Admitted requests per second; unlimited until the target is missed.
     rate_per_s: Option<f64>,
     bucket: f64,
     filled: Nanos,
-    /// When the rate was halved last.
+    /// The time when the rate was last halved.
     halved_at: Nanos,
     refused: u64,
 }
 
 impl AdmissionController {
-    /// Keeps the smoothed 90th percentile of the response time below `target`.
+    /// Makes a controller that keeps the smoothed 90th percentile of the response time below `target`.
     pub fn new(target: Nanos) -> AdmissionController {
         AdmissionController {
             target,
@@ -99,7 +99,7 @@ impl AdmissionController {
         }
     }
 
-    /// Whether a request that comes now is let in.
+    /// Returns true if a request that comes now is admitted.
     pub fn admits(&mut self, now: Nanos) -> bool {
         let Some(rate) = self.rate_per_s else { return true };
         let since = now.saturating_sub(self.filled).as_secs_f64();
@@ -114,8 +114,8 @@ impl AdmissionController {
         admitted
     }
 
-    /// A request that was let in was answered after so long. One that came before the rate was halved says
-    /// nothing about what that has changed.
+    /// Notes the response time of an admitted request. A request that came before the last halving is ignored: it says
+    /// nothing about the new rate.
     pub fn answered(&mut self, response_time: Nanos, now: Nanos) {
         if now.saturating_sub(response_time) < self.halved_at {
             return;
@@ -128,7 +128,7 @@ impl AdmissionController {
         }
     }
 
-    /// How it is now.
+    /// Returns the current figures.
     pub fn figures(&self) -> AdmissionFigures {
         AdmissionFigures {
             rate_per_s: self.rate_per_s,
@@ -158,7 +158,7 @@ impl AdmissionController {
     }
 }
 
-/// The most that the bucket holds at a rate.
+/// The capacity of the bucket at a rate.
 fn depth(rate_per_s: f64) -> f64 {
     (rate_per_s * BUCKET_S).max(1.0)
 }

@@ -1,4 +1,4 @@
-//! What the stages send back to the source, and how it is woken.
+//! The mail from the stages to the source, and the descriptor that wakes the source.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,46 +10,46 @@ use super::{Peer, Phase};
 use crate::accept::{Arrived, PhaseEnd};
 use crate::counters::Counters;
 
-/// What a stage sends back.
+/// A message from a stage.
 pub enum Mail {
-    /// The accept stage has done what it was asked for.
+    /// The accept stage has finished a task.
     Accepted { phase: Phase, arrived: Vec<Arrived>, end: PhaseEnd },
-    /// A connection that can do nothing for the moment.
+    /// A connection that has nothing to do for now.
     Idle(Box<Peer>),
-    /// A connection that the peer or the network has broken off.
+    /// A connection that the peer or the network has broken.
     Broken(Box<Peer>),
-    /// A connection whose end has come.
+    /// A connection that is to be closed.
     Ended(Box<Peer>),
 }
 
-/// What waits for the source, taken at once: a connection's end and what was counted on the way to it are
+/// The messages that wait for the source, taken all at once. So a connection's end and the counts on the way to it are
 /// published together.
 #[derive(Default)]
 pub struct Post {
     pub mail: Vec<Mail>,
-    /// What the stages have counted.
+    /// The stages' counts.
     pub totals: Counters,
-    /// Something waits.
+    /// The mailbox holds something.
     filled: bool,
 }
 
-/// The post, and a descriptor that is readable from its first piece on.
+/// The post, and a descriptor that is readable while the mailbox is not empty.
 pub struct Mailbox {
     wake: OwnedFd,
     post: Mutex<Post>,
 }
 
 impl Mailbox {
-    /// An empty one.
+    /// Makes an empty mailbox.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// No descriptor is left.
     pub fn new() -> io::Result<Mailbox> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Mailbox { wake, post: Mutex::default() })
     }
 
-    /// Adds mail and what was counted before it. A system call where the box was empty.
+    /// Adds mail and the counts that precede it. Makes a system call if the mailbox was empty.
     pub fn send(&self, mail: impl IntoIterator<Item = Mail>, totals: Option<Counters>) {
         let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
         post.mail.extend(mail);
@@ -60,7 +60,7 @@ impl Mailbox {
         post.filled |= first;
         drop(post);
         if first {
-            // The counter is full only if it was written before: the source wakes in any case.
+            // The write fails only if the counter is full, and then the source wakes anyway.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         }
     }
@@ -70,9 +70,9 @@ impl Mailbox {
         std::mem::take(&mut *self.post.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes the descriptor unreadable, before the mail is taken.
+    /// Makes the descriptor unreadable. Call it before taking the mail.
     pub fn silence(&self) {
-        // Nothing to read means that it is silent already.
+        // A failed read means that the descriptor is unreadable already.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 }

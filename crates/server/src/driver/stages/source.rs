@@ -1,4 +1,4 @@
-//! Where events come from: the one thread that waits for sockets, and keeps the connections that are idle.
+//! The source of events: the one thread that waits for sockets and keeps the idle connections.
 //!
 //! ```text
 //!   loop:  get_events ──> take_in (what the stages send back) ──> expire ──┐
@@ -10,8 +10,8 @@
 //!                              └─delay over─ Paused
 //! ```
 //!
-//! While a connection is with a stage nothing is asked about its socket. An edge that comes in that time, or
-//! was on its way, is remembered: the connection goes back to the stages instead of being idle.
+//! While a connection is with a stage, the source has no interest in its socket. It remembers an edge that comes in
+//! that time, or was on its way. Such a connection returns to the stages instead of becoming idle.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -33,31 +33,31 @@ use crate::idle::IdleList;
 use crate::listener::{Listener, are_passed_on};
 use crate::settings::LiveSettings;
 
-/// Not a connection's token, nor a listener's: connections have odd generations.
+/// The token of the mail. Connections have odd generations and listeners generation 0, so it is none of theirs.
 const MAIL: Token = Token(STOP.0 - 1);
 
 /// A connection's place in the table.
 struct Place {
-    /// The connection while it is idle; otherwise it is with a stage.
+    /// The connection while it is idle; `None` while it is with a stage.
     idle: Option<Box<Peer>>,
-    /// Its earliest entry in the timers.
+    /// The time of its earliest entry in the timers.
     comes_up: Nanos,
-    /// Something was reported while it was with a stage.
+    /// An event was reported while the connection was with a stage.
     reported: bool,
 }
 
-/// What is being done about new connections.
+/// The state of accepting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accepting {
     /// The listeners are watched.
     Watching,
-    /// The accept stage is at it. `again`: a listener was reported since.
+    /// The accept stage has a task. `again`: a listener has been reported since.
     Asked { again: bool },
-    /// There is no room, or nothing to accept with.
+    /// There is no room, or accepting lacks a resource. Ends at this time.
     Paused(Nanos),
-    /// The server is going down, and takes the last ones.
+    /// The server is shutting down, and takes the last connections.
     Last,
-    /// No more will come.
+    /// No more connections will come.
     Over,
 }
 
@@ -68,17 +68,17 @@ pub(super) struct Source<'scope, 'env, M, S: SocketService + Clone + Send + Sync
     lender: Lender<Gate<'env, S>>,
     settings: LiveSettings,
     places: Slab<Place>,
-    /// Connections that are here and idle.
+    /// The idle connections.
     idle: IdleList,
     events: Vec<Event>,
     timers: Timers,
     due: Vec<Token>,
     accepting: Accepting,
     /// The connection that was told to give way and has not come back from the stages. On a busy machine that takes
-    /// longer than a pause; meanwhile no other has to give way.
+    /// longer than a pause. Meanwhile no other connection has to give way.
     giving_way: Option<Key>,
     drain_until: Option<Nanos>,
-    /// Everything that has been counted.
+    /// The sum of all counts.
     totals: Counters,
     now: Nanos,
 }
@@ -122,11 +122,10 @@ where
         })
     }
 
-    /// Runs until the server is told to stop and its connections have ended, or the drain time-out has.
-    /// Blocks.
+    /// Runs until the server is told to stop and its connections have ended, or the drain timeout has passed. Blocks.
     ///
     /// # Errors
-    /// The mechanism fails in a way that is our mistake.
+    /// The mechanism fails because of a bug of Inrush.
     pub(super) fn run(&mut self) -> io::Result<()> {
         self.publish();
         while !self.ended() {
@@ -143,7 +142,7 @@ where
         self.drain_until.is_some_and(|until| all_gone || self.now >= until)
     }
 
-    /// Waits, and hands what is ready to the stages.
+    /// Waits, and hands ready connections to the stages.
     fn get_events(&mut self) -> io::Result<()> {
         let paused = match self.accepting {
             Accepting::Paused(until) => Some(until),
@@ -197,7 +196,7 @@ where
         }
     }
 
-    /// A connection may be ready.
+    /// Handles an event of a connection.
     fn reported(&mut self, key: Key) {
         let Some(place) = self.places.get_mut(key) else {
             self.lender.counts.stale_events += 1;
@@ -209,7 +208,7 @@ where
         }
     }
 
-    /// Gives a connection to the stages. Until it comes back nothing is asked about it.
+    /// Gives a connection to the stages. Until it comes back, the source has no interest in its socket.
     fn hand_on(&mut self, mut peer: Box<Peer>) {
         self.idle.leave(peer.key);
         self.dispatcher.modify(peer.arrived.socket.as_fd(), Interest::None);
@@ -218,7 +217,7 @@ where
         self.crew.send(first, peer);
     }
 
-    /// Takes in what the stages have sent.
+    /// Takes in the mail of the stages.
     fn take_in(&mut self) {
         let post = self.crew.pipeline.mailbox.take();
         self.totals.add(&post.totals);
@@ -245,7 +244,7 @@ where
             (Accepting::Asked { again: true }, PhaseEnd::Empty) | (_, PhaseEnd::AtLimit) => {
                 return self.ask_for_connections(Phase::One);
             }
-            // One may have ended since.
+            // A connection may have ended since.
             (_, PhaseEnd::NoRoom(Short::Connections)) if !self.crew.pipeline.share.is_full() => {
                 return self.ask_for_connections(Phase::One);
             }
@@ -261,7 +260,7 @@ where
         };
     }
 
-    /// Has the connection that has been idle longest end. Returns whether there is one.
+    /// Makes the longest-idle connection end. Returns false if none is idle.
     fn reclaim(&mut self) -> bool {
         let longest = self.idle.longest(self.now);
         let Some(mut peer) = longest.and_then(|key| self.places.get_mut(key)?.idle.take()) else {
@@ -288,13 +287,13 @@ where
             received,
             ready_at,
             admitted: false,
-            // Whatever has come already is reported.
+            // Bytes that have already arrived are reported as an event.
             drained: true,
             ending,
         }));
     }
 
-    /// A connection that has nothing to do is kept, unless something has come up meanwhile.
+    /// Keeps a connection that has nothing to do, unless something has come up meanwhile.
     fn idle(&mut self, mut peer: Box<Peer>) {
         self.has_come_back(&peer);
         let going_down = self.accepting == Accepting::Over && peer.ending != Ending::Told;
@@ -317,7 +316,8 @@ where
         place.idle = Some(peer);
     }
 
-    /// A connection has left the stages. One that was to give way has done so, or has answered a request instead.
+    /// Notes that a connection has left the stages. If it was to give way, it has done so or has answered a request
+    /// instead.
     fn has_come_back(&mut self, peer: &Peer) {
         self.giving_way.take_if(|key| *key == peer.key);
     }
@@ -332,12 +332,12 @@ where
         self.dispatcher.closing(peer.arrived.socket.as_fd());
         self.places.remove(peer.key);
         let Arrived { socket, slot, .. } = peer.arrived;
-        // The descriptor before the slot: whoever gets the slot needs one.
+        // The descriptor closes before the slot comes free, because the slot's next owner needs a descriptor.
         drop(socket);
         drop(slot);
     }
 
-    /// Hands on whose deadline has passed, and counters that have become old.
+    /// Hands on connections whose deadline has passed, and publishes counters that have become old.
     fn expire(&mut self) {
         self.timers.expire(self.now, &mut self.due);
         while let Some(token) = self.due.pop() {
@@ -347,7 +347,7 @@ where
                 continue;
             }
             place.comes_up = Nanos::MAX;
-            // Where it is with a stage, it is looked at when it comes back.
+            // A connection that is with a stage is checked when it comes back.
             let Some(peer) = place.idle.take() else { continue };
             if peer.machine.deadline() <= self.now {
                 self.hand_on(peer);
@@ -356,7 +356,7 @@ where
                 place.idle = Some(peer);
             }
         }
-        // Every wait counts something, so that this is due after each in time.
+        // Every wait counts an event, so a publication becomes due in time after each.
         if self.lender.publish_due().is_some_and(|due| due <= self.now) {
             self.publish();
         }
@@ -373,7 +373,7 @@ where
         self.crew.board.publish(self.totals.clone());
     }
 
-    /// Has the accept stage take what still waits in the queues.
+    /// Makes the accept stage take the connections that still wait in the queues.
     fn begin_to_drain(&mut self) {
         self.drain_until = Some(self.now.saturating_add(self.crew.pipeline.drain_timeout));
         self.dispatcher.deregister(self.crew.stop.descriptor());
@@ -382,7 +382,7 @@ where
         self.crew.ask_for_connections(Phase::Last);
     }
 
-    /// Nobody comes in any more: has every connection end when it has nothing more to do.
+    /// Ends accepting, and makes every connection end when it has nothing more to do.
     fn tell_everybody(&mut self) {
         self.accepting = Accepting::Over;
         for key in self.places.keys().collect::<Vec<_>>() {
@@ -392,7 +392,7 @@ where
         }
     }
 
-    /// Cuts off whoever has not finished in time, and leaves the last counters.
+    /// Cuts off the connections that have not finished in time, and publishes the last counters.
     fn finish(&mut self) {
         let on_their_way = self.crew.pipeline.close();
         self.crew.pipeline.wait_for_threads();
@@ -411,7 +411,7 @@ where
             }
         }
         for peer in unfinished {
-            // After a hand-over the client of an idle connection had the whole time for another request.
+            // After a hand-over, the client of an idle connection had the whole drain time for another request.
             let has_finished = are_passed_on() && peer.machine.idle_from() <= self.now;
             self.lender.counting().cut_off_at_shutdown += u64::from(!has_finished);
             self.end(peer);

@@ -5,12 +5,11 @@
 //!     └─ too long: a thread is wanted        └─ idle for a while, and not the last: over
 //! ```
 //!
-//! Owns the queue, the number of threads and what is counted about them. Does not start threads: who pushes
-//! does, where it is told to. What it holds has a bound elsewhere: an event is a connection, and of those
-//! there are so many.
+//! Owns the queue, the number of threads and their counters. Does not start threads: the pusher of an event does, if
+//! the stage asks for one. The queue needs no bound of its own: an event is a connection, and the number of connections
+//! is limited.
 //!
-//! Invariants: a closed stage has an empty queue, and takes nothing in; the last thread leaves only a closed
-//! stage.
+//! Invariants: a closed stage has an empty queue and accepts no events; the last thread leaves only a closed stage.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +19,7 @@ use base::{Clock, Nanos, RealClock};
 use super::control::PoolController;
 use crate::counters::StageFigures;
 
-/// A thread that has had nothing to do for so long ends [SEDA, 3.4].
+/// The idle time after which a thread ends [SEDA, 3.4].
 const IDLE: Nanos = Nanos::from_secs(5);
 
 /// A queue and its pool.
@@ -46,30 +45,30 @@ struct State<E> {
     closed: bool,
 }
 
-/// What became of an event.
+/// The fate of a pushed event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pushed<E> {
     /// It is queued.
     Queued,
-    /// It is queued, and a thread is to be started, which has been counted already.
+    /// It is queued. The caller must start a thread, which has been counted already.
     ThreadWanted,
     /// The stage is closed.
     Refused(E),
 }
 
-/// How waiting for events ended.
+/// The result of waiting for events.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// There are some.
+    /// Events were taken.
     Events,
-    /// There are none, and the thread has something to do before it sleeps.
+    /// The queue is empty, and the thread has something to do before it sleeps.
     Quiet,
-    /// The thread is to end, and is not counted any more.
+    /// The thread must end, and is no longer counted.
     Over,
 }
 
 impl<E> Stage<E> {
-    /// A stage whose first thread is counted and still to be started.
+    /// Makes a stage whose first thread is counted and still to be started.
     pub fn new(name: &'static str, batch: usize, controller: PoolController, clock: RealClock) -> Stage<E> {
         let state = State {
             events: VecDeque::new(),
@@ -83,7 +82,7 @@ impl<E> Stage<E> {
         Stage { name, batch, clock, state: Mutex::new(state), arrived: Condvar::new(), left: Condvar::new() }
     }
 
-    /// Its name.
+    /// The stage's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -107,13 +106,13 @@ impl<E> Stage<E> {
         if grows { Pushed::ThreadWanted } else { Pushed::Queued }
     }
 
-    /// Takes a thread's share of the queue into `events`; if it may sleep, waits for one until the thread has
-    /// been idle for too long since `idle_since`. Blocks then.
+    /// Moves a thread's share of the queue into `events`. If the queue is empty and the thread may sleep, blocks until
+    /// an event comes or the thread has been idle for [`IDLE`] since `idle_since`.
     pub fn take(&self, events: &mut Vec<E>, idle_since: Nanos, may_sleep: bool) -> Taken {
         let mut state = self.lock();
         loop {
             if !state.events.is_empty() {
-                // The others are to have something as well.
+                // Leaves a share for the other threads.
                 let share = state.events.len().div_ceil(state.threads).min(self.batch);
                 events.extend(state.events.drain(..share));
                 state.processed += share as u64;
@@ -125,7 +124,7 @@ impl<E> Stage<E> {
             let now = self.clock.now();
             let idle_until = (state.threads > 1).then(|| idle_since.saturating_add(IDLE));
             if state.closed || idle_until.is_some_and(|end| end <= now) {
-                // Counted at once: of two that are idle, one stays.
+                // Counted under the lock: of two idle threads, one stays.
                 state.threads -= 1;
                 self.left.notify_all();
                 return Taken::Over;
@@ -140,12 +139,12 @@ impl<E> Stage<E> {
         }
     }
 
-    /// Whether nothing is queued.
+    /// Returns true if no event is queued.
     pub fn is_empty(&self) -> bool {
         self.lock().events.is_empty()
     }
 
-    /// Takes in no more, gives what is queued, and has every thread end.
+    /// Closes the stage: returns the queued events, and makes every thread end.
     pub fn close(&self) -> VecDeque<E> {
         let mut state = self.lock();
         state.closed = true;
@@ -153,7 +152,7 @@ impl<E> Stage<E> {
         std::mem::take(&mut state.events)
     }
 
-    /// A thread that was counted could not be started, or has ended without being told.
+    /// Notes that a counted thread could not be started, or has ended unexpectedly.
     pub fn thread_lost(&self) {
         self.lock().threads -= 1;
         self.left.notify_all();
@@ -164,7 +163,7 @@ impl<E> Stage<E> {
         drop(self.left.wait_while(self.lock(), |state| state.threads > 0));
     }
 
-    /// How it is now.
+    /// Returns the current figures.
     pub fn figures(&self) -> StageFigures {
         let state = self.lock();
         StageFigures {

@@ -1,4 +1,4 @@
-//! What the threads of a stage do with a connection before they queue it for the next.
+//! The work of a stage's threads on a connection before they queue it for the next stage.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::listener::Listener;
 use crate::unavailable::unavailable;
 
-/// Lets a request in, to be answered by the file stage; or refuses it.
+/// Admits a request, to be answered by the file stage, or refuses it.
 pub(super) struct Gate<'a, S>(pub(super) &'a Pipeline<S>);
 
 impl<S: SocketService + Clone + Send + Sync> Responder for Gate<'_, S> {
@@ -63,7 +63,7 @@ pub(super) fn accept<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, 
             drop(acceptor);
             if phase == Phase::Last {
                 for listener in &pipeline.listeners {
-                    // Who comes later is refused at once.
+                    // Clients that connect later are refused at once.
                     listener.hand_over();
                 }
             }
@@ -83,14 +83,14 @@ pub(super) fn work<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, S>
     }
 }
 
-/// Where a connection goes when a stage has done its part.
+/// The next place of a connection that a stage has finished with.
 enum Next {
     Stage(Step, Box<Peer>),
     Source(Mail),
 }
 
 impl Next {
-    /// Puts mail aside, and gives the rest.
+    /// Moves mail into `mail`, and returns anything else.
     fn step_or_mail(self, mail: &mut Vec<Mail>) -> Option<(Step, Box<Peer>)> {
         match self {
             Next::Stage(step, peer) => Some((step, peer)),
@@ -102,7 +102,7 @@ impl Next {
     }
 }
 
-/// A thread, and what its connections have in common. `R` answers, if anybody asks.
+/// A thread, and the state that its connections share. `R` answers requests, in the stages that have any.
 struct Worker<'scope, 'env, S, R> {
     crew: Crew<'scope, 'env, S>,
     step: Step,
@@ -121,7 +121,7 @@ where
         Worker { crew, step, lender }
     }
 
-    /// Works on what the stage has, until the thread is to end.
+    /// Works on the stage's events until the thread must end.
     fn run(mut self, handle: impl Fn(&mut Self, Box<Peer>) -> Next) {
         let pipeline = self.crew.pipeline;
         let stage = pipeline.step(self.step);
@@ -130,7 +130,7 @@ where
             let all_published = self.lender.publish_due().is_none();
             match stage.take(&mut peers, worked_at, all_published) {
                 Taken::Events => {}
-                // Another thread has taken what there was.
+                // Another thread has taken the events.
                 Taken::Quiet => {
                     pipeline.mailbox.send([], Some(self.lender.take_totals(worked_at)));
                     continue;
@@ -139,7 +139,7 @@ where
             }
             let next: Vec<Next> = peers.drain(..).map(|peer| handle(&mut self, peer)).collect();
             worked_at = pipeline.clock.now();
-            // What was counted goes before what it was counted of.
+            // Totals go before the connections that they include.
             let publishes = self.lender.publish_due().is_some_and(|due| due <= worked_at) || stage.is_empty();
             let totals = publishes.then(|| self.lender.take_totals(worked_at));
             let mut mail = Vec::new();
@@ -151,7 +151,7 @@ where
         }
     }
 
-    /// Receives once, if that is what the connection waits for.
+    /// Receives once, if the connection waits for that.
     fn read(&mut self, mut peer: Box<Peer>) -> Next {
         let mut next = Step::Write;
         let mut lent = self.lender.turn(peer.machine.client());
@@ -173,9 +173,9 @@ where
         Next::Stage(next, peer)
     }
 
-    /// Hands what was read to the protocol machine.
+    /// Hands the received bytes to the protocol machine.
     fn parse(&mut self, mut peer: Box<Peer>) -> Next {
-        // An idle connection is not to keep the memory.
+        // An idle connection must not keep the memory.
         let received = std::mem::take(&mut peer.received);
         let mut lent = self.lender.turn(peer.machine.client());
         let (mut http, _, counts) = lent.parts();
@@ -183,14 +183,14 @@ where
         Next::Stage(if peer.machine.is_deferred() { Step::File } else { Step::Write }, peer)
     }
 
-    /// Answers what was let in; may wait for a disk.
+    /// Answers the admitted request; may wait for a disk.
     fn answer(&mut self, mut peer: Box<Peer>) -> Next {
         peer.machine.resume(&mut self.lender.turn(peer.machine.client()));
         peer.admitted = true;
         Next::Stage(Step::Write, peer)
     }
 
-    /// Sends what there is, lets a deadline that has passed have its say, and finds where to go next.
+    /// Sends pending output, handles a deadline that has passed, and finds the next place.
     fn write(&mut self, mut peer: Box<Peer>) -> Next {
         let mut lent = self.lender.turn(peer.machine.client());
         let socket = peer.arrived.socket.as_fd();
@@ -200,7 +200,7 @@ where
             let response_time = now.saturating_sub(peer.ready_at);
             self.crew.pipeline.admission().answered(response_time, now);
         }
-        // Asked after the bytes: one that waited in a queue while its deadline passed is not at fault.
+        // The deadline is checked after the bytes: a connection is not late because it waited in a queue.
         if !matches!(moved, Moved::Broken) && lent.context.now >= peer.machine.deadline() {
             peer.machine.expire(&mut lent);
             moved = send(socket, &mut peer.machine, &mut lent);
@@ -219,7 +219,7 @@ where
                 Ending::No | Ending::Told => {}
             }
         }
-        // Under TLS an end has something to say.
+        // Under TLS a closing connection may have an alert to send.
         if moved == Moved::AsFarAsPossible {
             moved = send(socket, &mut peer.machine, &mut lent);
         }
@@ -238,7 +238,7 @@ where
     }
 }
 
-/// Finds who can do something about what a connection waits for.
+/// Finds the stage that can act on the connection's wants; the source waits otherwise.
 fn settle(mut peer: Box<Peer>) -> Next {
     match peer.machine.wants() {
         _ if peer.machine.is_deferred() => Next::Stage(Step::File, peer),
@@ -252,7 +252,7 @@ fn settle(mut peer: Box<Peer>) -> Next {
 }
 
 impl Peer {
-    /// What it waits for, for the event mechanism.
+    /// Returns the interest that the event mechanism gets.
     pub(super) fn interest(&self) -> Interest {
         if self.machine.wants() == Wants::Transmit { Interest::Write } else { Interest::Read }
     }

@@ -1,4 +1,4 @@
-//! Which user-level thread runs, and when.
+//! The scheduler: decides which user-level thread runs, and when.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,14 +22,14 @@ use crate::overload_control::AcceptControl;
 use crate::overload_control::ControlledQueue;
 use crate::stop::Stop;
 
-/// Stacks kept for threads to come.
+/// The most stacks kept for later threads.
 const SPARE_STACKS: usize = 1024;
 
 struct RunningThread {
     coroutine: Coroutine,
-    /// It waits for its socket, until then.
+    /// The end of the wait if the thread waits for its socket.
     until: Option<Nanos>,
-    /// The earliest entry it has in the timers.
+    /// The time of the thread's earliest entry in the timers.
     comes_up: Nanos,
 }
 
@@ -37,7 +37,7 @@ struct Scheduler<M, S> {
     shared: Rc<Shared<M, S>>,
     threads: Slab<RunningThread>,
     runnable: VecDeque<Key>,
-    /// Those that wait for connections; the last one, whose stack is the warmest, is woken first.
+    /// Threads that wait for connections. The last one is woken first, because its stack is the warmest.
     acceptors: Vec<Key>,
     spare: Vec<DefaultStack>,
     events: Vec<Event>,
@@ -49,17 +49,17 @@ struct Scheduler<M, S> {
     board: Board,
     stop: Stop,
     drain_timeout: Nanos,
-    /// The threads are a fixed number, which can all be busy.
+    /// The number of threads is fixed, so all of them can be busy.
     is_pool: bool,
     watch: full_pool::Watch,
 }
 
-/// Runs `first` and the threads that come of it, until all have ended. `is_pool` says that they are a fixed number, each
-/// of which accepts. Blocks.
+/// Runs `first` and the threads that it starts, until all have ended. `is_pool` says that their number is fixed and
+/// each of them accepts. Blocks.
 ///
 /// # Errors
-/// The mechanism cannot be set up, or fails in a way that is our mistake; the threads end though nobody
-/// asked them to.
+/// The mechanism cannot be set up, or fails because of a bug of Inrush; or the threads end without having been told to
+/// stop.
 pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
     parts: Parts<S>,
     is_pool: bool,
@@ -142,7 +142,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         self.runnable.push_back(key);
     }
 
-    /// The first phase: a turn for each thread that is runnable now, in order.
+    /// The first phase: gives each runnable thread one turn, in order.
     fn run_the_runnable(&mut self) {
         for _ in 0..self.runnable.len() {
             if let Some(key) = self.runnable.pop_front() {
@@ -156,10 +156,10 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         }
     }
 
-    /// Makes those runnable that are to give up their connections.
+    /// Makes the threads runnable that must give up their connections.
     fn run_the_reclaimed(&mut self) {
         for key in self.shared.reclaimed.take() {
-            // One that an event has made runnable finds out as well.
+            // A thread that an event has made runnable sees the order by itself.
             let waits = self.threads.get_mut(key).and_then(|thread| thread.until.take());
             self.runnable.extend(waits.map(|_| key));
         }
@@ -186,7 +186,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         }
     }
 
-    /// The second phase: waits if nothing is runnable, and wakes whose sockets are ready.
+    /// The second phase: waits if no thread is runnable, and wakes the threads whose sockets are ready.
     fn get_events(&mut self) -> io::Result<()> {
         self.watch_listeners();
         self.events.clear();
@@ -226,18 +226,19 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         next.into_iter().flatten().min().map(|next| next.saturating_sub(self.now))
     }
 
-    /// Whether a thread waits for connections, and no pause keeps it from accepting.
+    /// Returns true if a thread waits for connections and no pause is under way.
     fn accepting(&self) -> bool {
         !self.acceptors.is_empty() && self.shared.paused_until.get().is_none()
     }
 
-    /// What to sleep for while every thread of a pool is busy; nothing while one is not.
+    /// Returns the terms of the next sleep while every thread of a pool is busy; otherwise `None`.
     fn when_full(&mut self) -> Option<Sleep> {
         let is_full = self.is_pool && self.acceptors.is_empty() && self.shared.drain_until.get().is_none();
         is_full.then(|| self.watch.sleep(&&*self.shared, self.now))
     }
 
-    /// While all threads are busy, a listener that stays ready would keep every wait from waiting.
+    /// Watches the listeners if a thread can accept or a full pool needs watching. Otherwise a listener that stays
+    /// ready would end every wait at once.
     fn watch_listeners(&mut self) {
         let watches = self.accepting() || self.when_full().is_some_and(|sleep| sleep.queues);
         let interest = if watches { Interest::Read } else { Interest::None };
@@ -247,8 +248,9 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         }
     }
 
-    /// The third phase. One acceptor is enough: it takes up to accept-limit connections, and if it leaves any the
-    /// next is woken in the next round, behind those that have work. Without one, an idle connection may give way.
+    /// The third phase: wakes one acceptor, which takes up to accept-limit connections. If it leaves some, the next
+    /// round wakes another acceptor, behind the threads that have work. If no acceptor is free, an idle connection may
+    /// give way.
     fn accept(&mut self) {
         if let Some(control) = &mut *self.shared.control.borrow_mut() {
             control.tick(self.now, &self.shared.listeners.borrow());
@@ -270,7 +272,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         self.timers.expire(self.now, &mut self.due);
         while let Some(token) = self.due.pop() {
             let key = Key::from(token);
-            // A thread that has ended leaves its entries behind.
+            // A thread that has ended leaves its timer entries behind.
             let Some(thread) = self.threads.get_mut(key).filter(|thread| thread.comes_up <= self.now) else {
                 continue;
             };
@@ -302,7 +304,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         self.board.publish(self.totals.clone());
     }
 
-    /// Takes what still waits in the accept queues.
+    /// Takes the connections that still wait in the accept queues.
     fn take_the_queue(&self) {
         let (mut acceptor, listeners) = (self.shared.acceptor.borrow_mut(), self.shared.listeners.borrow());
         let (mut lender, mut leftover) = (self.shared.lender.borrow_mut(), self.shared.leftover.borrow_mut());
@@ -310,7 +312,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         acceptor.last_phase(&listeners, self.now, lender.counting(), &mut leftover);
     }
 
-    /// Takes what still waits in the accept queues, closes them, and tells every thread.
+    /// Takes the connections that still wait in the accept queues, closes the queues, and tells every thread.
     fn begin_to_drain(&mut self) {
         self.shared.drain_until.set(Some(self.now.saturating_add(self.drain_timeout)));
         self.take_the_queue();

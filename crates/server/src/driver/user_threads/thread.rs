@@ -1,4 +1,4 @@
-//! A user-level thread as its own code sees it.
+//! A user-level thread's own view of itself: accepting, serving, and starting children.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,13 +17,13 @@ pub struct UserThread<'a, M, S> {
     pub(super) key: Key,
     pub(super) yielder: &'a Yielder,
     pub(super) shared: Rc<Shared<M, S>>,
-    /// It has taken other connections, which it serves after this one.
+    /// The thread has taken other connections, which it serves after this one.
     pub(super) others_wait: bool,
 }
 
 impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
-    /// Takes up to accept-limit connections; sleeps while there is none. None at all: the server goes down, and
-    /// nothing is left to serve.
+    /// Takes up to accept-limit connections, and sleeps while there is none. Returns an empty batch when the server
+    /// shuts down and nothing is left to serve.
     pub fn accept_n(&mut self) -> Vec<Arrived> {
         let mut batch = Vec::new();
         loop {
@@ -57,7 +57,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
         }
     }
 
-    /// Serves connections side by side, in a child thread each, until the last one's end.
+    /// Serves connections side by side, each in a child thread, until the last one ends.
     pub fn serve_interleaved(&mut self, batch: Vec<Arrived>) {
         let siblings = Rc::new(Cell::new(batch.len()));
         for arrived in batch {
@@ -71,13 +71,13 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
         self.yielder.suspend(Ask::Children);
     }
 
-    /// Starts another thread, which runs after those that are runnable now. Without memory for its stack it
-    /// is given up and counted, and what it was to serve is closed.
+    /// Starts another thread, which runs after the threads that are runnable now. Without memory for its stack, drops
+    /// and counts it, and closes the connections that it was to serve.
     pub fn spawn(&self, body: impl FnOnce(&mut UserThread<'_, M, S>) + 'static) {
         self.shared.spawned.borrow_mut().push(Box::new(body));
     }
 
-    /// Lets those run that are runnable now.
+    /// Lets the other runnable threads run.
     pub fn let_others_run(&mut self) {
         self.yielder.suspend(Ask::Turn);
     }
@@ -102,7 +102,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
             shared.idle.borrow_mut().enter(self.key, idle_from, now);
         }
         let until = if self.others_wait { until.min(idle_from) } else { until };
-        // An edge for either direction is reported once, whether or not it is waited for.
+        // Under edge triggering the mechanism reports an edge once, even if the thread does not wait for that
+        // direction. So it asks for both.
         let interest = if Self::TRIGGER == Trigger::Edge { Interest::Both } else { interest };
         shared.dispatcher.borrow_mut().register(socket.as_fd(), Token::from(self.key), interest);
         self.yielder.suspend(Ask::Socket(until));

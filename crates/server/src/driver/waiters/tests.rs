@@ -24,10 +24,10 @@ fn ask(stop: &OwnedFd) {
     rustix::io::write(stop, &1_u64.to_ne_bytes()).unwrap();
 }
 
-/// Longer than anything takes but a failure.
+/// Longer than any test takes unless it fails.
 const PATIENCE: Nanos = Nanos::from_secs(30);
 
-/// Waits until so many have been counted.
+/// Waits until the counter has reached `many`.
 fn until(counted: &AtomicUsize, many: usize) {
     let clock = RealClock::new();
     let end = clock.now() + PATIENCE;
@@ -37,7 +37,7 @@ fn until(counted: &AtomicUsize, many: usize) {
     }
 }
 
-/// Waits that each take one connection if there is one, until the stop; counts connections and wake-ups.
+/// Waits and takes one connection, if there is one, until the stop. Counts connections and wake-ups.
 fn take_turns(waiter: &Waiter<'_>, stop: &OwnedFd, taken: &AtomicUsize, woken: &AtomicUsize) {
     loop {
         let turn = waiter.turn();
@@ -55,7 +55,7 @@ fn take_turns(waiter: &Waiter<'_>, stop: &OwnedFd, taken: &AtomicUsize, woken: &
     }
 }
 
-/// Is the waker until the stop.
+/// Acts as the waker until the stop.
 fn wake_until(waiters: &Waiters, listeners: &[Listener], stop: &OwnedFd, limit: &LiveLimit) {
     let mut set = vec![readable(stop)];
     set.extend(waiters.calls_the_waker().iter().map(readable));

@@ -1,4 +1,4 @@
-//! The controllers against every sequence of what may happen, and against a server that is too slow.
+//! Tests the controllers with arbitrary sequences of events, and with a server that is too slow.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ proptest! {
         let target = Nanos::from_millis(100);
         let mut controller = AdmissionController::new(target);
         let (mut now, mut smoothed, mut rate) = (Nanos::SECOND, None::<f64>, None::<f64>);
-        // The first sample begins with the first response: of the others one answer is as good as a hundred.
+        // The first sample begins with the first response. The others may have one response instead of a hundred.
         controller.answered(Nanos::from_millis(samples[0]), now);
         for (number, ms) in samples.into_iter().enumerate() {
             now += Nanos::SECOND;
@@ -89,7 +89,7 @@ fn the_percentile_is_the_ninetieth() {
     assert_eq!(controller.figures().rate_per_s, None, "nothing is limited while the target is met");
 }
 
-/// A server that answers `CAPACITY` requests a second in order, offered twice as many.
+/// A server that answers `CAPACITY` requests a second in order, offered twice that rate.
 #[test]
 fn under_twice_the_capacity_the_queue_is_bounded_and_the_server_busy() {
     const CAPACITY: u64 = 1000;
@@ -103,7 +103,7 @@ fn under_twice_the_capacity_the_queue_is_bounded_and_the_server_busy() {
         while pending.front().is_some_and(|(_, done)| *done <= now) {
             let (came, done): (Nanos, Nanos) = pending.pop_front().unwrap();
             controller.answered(done - came, done);
-            // The last hundred of three hundred seconds: the rate comes back slowly.
+            // Looks at the last hundred of three hundred seconds, because the rate recovers slowly.
             if number > 2 * CAPACITY * 200 {
                 answered_late += 1;
                 worst = worst.max(done - came);
