@@ -7,14 +7,14 @@
 //!              └─── ready, deadline, to give way, or going down <─────┘
 //! ```
 //!
-//! Whoever serves - a kernel thread or a user-level one - sleeps through its [`Waiter`], and only there. A
-//! socket is tried before it is waited for, and a wait has a deadline: that is how Apache's run-time library
-//! blocks, too. A read(2) that blocks could be ended neither by a deadline nor by a shutdown.
+//! The serving thread, a kernel thread or a user-level one, sleeps only in its [`Waiter`]. It tries a socket before it
+//! waits for it, and every wait has a deadline. Apache's run-time library blocks in the same way. Neither a deadline
+//! nor a shutdown could end a blocking read(2).
 //!
-//! Owns the life of a connection. Does not accept, and does not know who else is served.
+//! Owns the life of a connection. Does not accept, and knows no other connection.
 //!
-//! Invariants: a connection is told once that the server is going down; nothing of the [`Lender`] is borrowed
-//! during a wait; a wait may end early, and then the socket is tried again.
+//! Invariants: a connection is told once that the server is shutting down; nothing of the [`Lender`] is borrowed during
+//! a wait; a wait may end early, and then the socket is tried again.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,46 +31,46 @@ use super::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::accept::Arrived;
 use crate::listener::are_passed_on;
 
-/// What a connection is waited for.
+/// The terms of a wait for a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Awaited<'a> {
     /// The socket.
     pub socket: &'a Arc<OwnedFd>,
-    /// That it is readable, or writable.
+    /// The wanted readiness: readable or writable.
     pub interest: Interest,
-    /// When the wait ends in any case.
+    /// The time when the wait ends in any case.
     pub until: Nanos,
-    /// The connection has been told that the server is going down.
+    /// The connection has been told that the server is shutting down.
     pub told: bool,
-    /// When the connection counts as idle if nothing arrives until then; [`Nanos::MAX`] while it is in use.
+    /// The time from which the connection counts as idle if nothing arrives; [`Nanos::MAX`] while it is in use.
     pub idle_from: Nanos,
 }
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The socket may be ready, or the time is over.
+    /// The socket may be ready, or the wait has reached its deadline.
     Ready,
-    /// The connection is idle and is to be closed for another.
+    /// The connection is idle and must make room for another.
     GiveWay,
 }
 
-/// How a thread sleeps.
+/// The way in which a thread sleeps.
 pub trait Waiter {
-    /// Whether a wait ends once for what stays ready, or only for what becomes ready.
+    /// The triggering of waits: level, or edge for waits that end only when a socket becomes ready.
     const TRIGGER: Trigger;
 
-    /// When every connection is cut off; nothing while the server is not going down.
+    /// Returns the time when every connection is cut off; `None` before the shutdown.
     fn drain_until(&self) -> Option<Nanos>;
 
-    /// Sleeps until the socket may be ready, the time is over, the connection is to give way, or the server begins to
-    /// go down.
+    /// Sleeps until the socket may be ready, the time is over, the connection must give way, or the server begins to
+    /// shut down.
     fn wait(&mut self, awaited: Awaited<'_>) -> Woken;
 
-    /// Lets others go first: this connection has used up its turn.
+    /// Lets other threads run, because this connection has used up its turn.
     fn pause(&mut self);
 
-    /// The socket is about to be closed.
+    /// Notes that the socket is about to be closed.
     fn closing(&mut self, socket: BorrowedFd<'_>);
 }
 
@@ -103,7 +103,7 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
         };
         if drain_until.is_some_and(|until| lender.borrow().now() >= until) {
             let mut lender = lender.borrow_mut();
-            // After a hand-over its client had the whole time for another request.
+            // After a hand-over, its client had the whole drain time for another request.
             let has_finished = are_passed_on() && machine.idle_from() <= lender.now();
             lender.counts.cut_off_at_shutdown += u64::from(!has_finished);
             break;
@@ -131,12 +131,12 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
     lender.counts.closed += 1;
     drop(lender);
     waiter.closing(socket.as_fd());
-    // The descriptor before the slot: whoever gets the slot needs one.
+    // The descriptor closes before the slot comes free, because the slot's next owner needs a descriptor.
     drop(socket);
     drop((slot, machine));
 }
 
-/// Does what can be done without waiting.
+/// Does the work that needs no waiting.
 fn turn<S: SocketService, W: Waiter>(
     socket: &Arc<OwnedFd>,
     machine: &mut Machine,
@@ -148,14 +148,14 @@ fn turn<S: SocketService, W: Waiter>(
     let mut lent = lender.turn(machine.client());
     let socket = socket.as_fd();
     let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
-    // What has arrived already was answered.
+    // Requests that had arrived were answered before this.
     if going_down {
         machine.drain(&mut lent);
     }
     if woken == Woken::GiveWay {
         machine.give_way(&mut lent);
     }
-    // Asked after the bytes: one that waited for its thread while its deadline passed is not at fault.
+    // The deadline is checked after the bytes: a connection is not late because it waited for its thread.
     let is_late = lent.context.now >= machine.deadline();
     match moved {
         Moved::Broken => return moved,
@@ -163,6 +163,6 @@ fn turn<S: SocketService, W: Waiter>(
         _ if is_late => machine.expire(&mut lent),
         _ => {}
     }
-    // Under TLS every end has something to say.
+    // Under TLS a closing connection may have an alert to send.
     send(socket, machine, &mut lent)
 }

@@ -78,7 +78,7 @@ struct Flight {
 enum Way {
     /// Accepts of one connection.
     One,
-    /// An accept that goes on.
+    /// An accept that repeats until it is ended.
     Each,
     /// A poll, and accepts by hand.
     Poll,

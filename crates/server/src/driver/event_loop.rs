@@ -1,4 +1,4 @@
-//! The loop of Brecht 2004 (section 3.1), by whatever means it learns of events.
+//! The loop of Brecht 2004 (section 3.1), over any way of learning of events.
 //!
 //! ```text
 //!   turn:  get_events ─> accept ─> work ─> expire
@@ -46,7 +46,7 @@ pub(super) const TIMER_SLOT: Nanos = Nanos::from_millis(16);
 /// The token of the stop. Connections have odd generations, so it is none of theirs.
 pub(super) const STOP: Token = Token(u32::MAX as u64);
 
-/// What a loop is made of.
+/// The parts of a loop.
 pub struct Parts<S, A = Listeners> {
     /// Where connections come from.
     pub arrivals: A,
@@ -69,7 +69,7 @@ pub struct Parts<S, A = Listeners> {
 }
 
 impl<S, A> Parts<S, A> {
-    /// The same with another service, made of this one.
+    /// Returns the same parts with another service, which `make` makes from this one.
     ///
     /// # Errors
     /// Those of `make`.
@@ -105,7 +105,7 @@ pub(super) trait EventLoop {
     type Service: SocketService;
     /// Where connections come from.
     type Arrivals: Arrivals;
-    /// What the loop notes of a connection.
+    /// The loop's notes on a connection.
     type Own: Default;
     /// Where the time comes from.
     type Clock: Clock;
@@ -206,7 +206,7 @@ pub(super) trait EventLoop {
             control.accepted(phase.taken, phase.end);
         }
         accepting.arrivals.accepting_took(phase.taken, took);
-        // The end of a pause begins a phase too, without an event.
+        // The end of a pause also begins an accept phase, without an event.
         accepting.arrivals.count(&phase, state.lender.counting());
         if let PhaseEnd::Pause(until) = phase.end {
             accepting.paused_until = Some(until);
@@ -305,7 +305,7 @@ pub(super) trait EventLoop {
         state.accepting.arrivals.worked(turns, closed, took);
     }
 
-    /// The last phase: deadlines, and totals that have become old.
+    /// The last phase: acts on deadlines, and publishes totals that have become old.
     fn expire(&mut self) {
         loop {
             let state = self.state();
@@ -322,7 +322,7 @@ pub(super) trait EventLoop {
 
     /// Acts on a timer entry if the deadline has really passed.
     fn deadline(&mut self, token: Token) {
-        // A connection that has ended leaves its entries behind; that is no stale event.
+        // A connection that has ended leaves its timer entries behind; they are not stale events.
         let Some((peer, mut lent)) = self.state().connection(token) else { return };
         let now = lent.context.now;
         if now < peer.comes_up {
@@ -360,10 +360,10 @@ pub(super) trait EventLoop {
         }
     }
 
-    /// Cuts off the connections that have not finished in time, and leaves the last totals.
+    /// Cuts off the connections that have not finished in time, and publishes the last totals.
     fn finish(&mut self) {
         if are_passed_on() {
-            // Their clients had the whole time for another request.
+            // The clients of idle connections had the whole drain time for another request.
             for token in self.state().peers.tokens() {
                 self.end_one(token, Machine::give_way);
             }

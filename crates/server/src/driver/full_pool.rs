@@ -1,5 +1,5 @@
-//! What becomes of connections that wait for a pool of threads or processes, each of which serves one at a time, while
-//! all of them are busy.
+//! The treatment of waiting connections while every thread or process of a pool is busy. Each member serves one
+//! connection at a time.
 //!
 //! ```text
 //!   nobody serves ──a connection comes──> some serve ──a look every 50 ms: all serve──> full
@@ -8,49 +8,49 @@
 //!                                  └──> none is idle: it waits; after a second without a free member, turn away
 //! ```
 //!
-//! Members that are busy come free by themselves, so that a full pool is no reason to refuse anybody: connections wait in
-//! the accept queue, as they do in every server with a pool. But idle connections make room for those that go on waiting,
-//! and a pool that has stood still for [`STILL`] tells newcomers so.
+//! Busy members come free by themselves, so a full pool refuses nobody at first: connections wait in the accept queue,
+//! as in every server with a pool. Idle connections make room for connections that keep waiting. A pool that has taken
+//! no connection for [`STILL`] turns newcomers away.
 //!
-//! Owns the decision and its times. Who the members are is told by a [`Pool`].
+//! Owns the decision and its times. A [`Pool`] reports the state of its members.
 
 use base::Nanos;
 
 use crate::accept::RECLAIM_PAUSE;
 
-/// How often to look whether all members are busy, while some are: a newcomer that finds the pool just full waits so long
-/// at most, and twenty looks a second cost nothing.
+/// The interval of checks for a full pool while some members are busy. It bounds the delay until a newcomer's wait is
+/// noticed. Twenty checks a second cost nothing.
 const LOOK_EVERY: Nanos = Nanos::from_millis(50);
-/// How long those that wait are left to members that come free by themselves: many short requests.
+/// The time that waiting connections are left to members that come free by themselves; it covers many short requests.
 const PATIENCE: Nanos = Nanos::from_millis(10);
-/// How long a pool may go without taking a connection before those that wait are turned away: the `Retry-After` that
-/// they are told.
+/// The time without a taken connection after which a pool turns waiting connections away. It is also their
+/// `Retry-After`.
 pub const STILL: Nanos = Nanos::SECOND;
 
 /// A pool at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// A member serves.
+    /// At least one member serves.
     pub serves: bool,
     /// A member is about to accept, or waits for a connection.
     pub has_free: bool,
-    /// When a member last took a connection.
+    /// The time when a member last took a connection.
     pub last_taken: Nanos,
 }
 
 /// Members that accept and serve.
 pub trait Pool {
-    /// What it is like now.
+    /// Returns the current state.
     fn state(&self) -> State;
 
-    /// Has the member whose connection has been idle longest close it. Returns whether a member will be free.
+    /// Makes the member with the longest-idle connection close it. Returns true if a member will be free.
     fn reclaim(&mut self, now: Nanos) -> bool;
 
-    /// Turns away who waits.
+    /// Turns away the waiting connections.
     fn turn_away(&mut self, now: Nanos);
 }
 
-/// What to sleep for.
+/// The terms of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
     /// Connections in the accept queues end it.
@@ -62,14 +62,14 @@ pub struct Sleep {
 /// The watch over a pool, for a thread that does nothing else.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// The queues are left alone until then.
+    /// The watch ignores the queues until this time.
     rests_until: Nanos,
-    /// Connections waited at the last look, while all members were busy.
+    /// At the last check all members were busy and connections waited.
     waited: bool,
 }
 
 impl Watch {
-    /// What to sleep for before the next look.
+    /// Returns the terms of the sleep before the next check.
     pub fn sleep(&mut self, pool: &impl Pool, now: Nanos) -> Sleep {
         let State { serves, has_free, .. } = pool.state();
         self.waited &= !has_free;
@@ -82,7 +82,7 @@ impl Watch {
         }
     }
 
-    /// The sleep is over, and connections wait in the accept queues.
+    /// Acts after a sleep, if connections wait in the accept queues.
     pub fn attend(&mut self, pool: &mut impl Pool, now: Nanos) {
         let State { has_free, last_taken, .. } = pool.state();
         let still_at = last_taken.saturating_add(STILL);

@@ -1,6 +1,7 @@
 //! A connection's HTTP, of either version, as the drivers see it.
 //!
-//! Owns the choice of the version: by the first bytes, or by the protocol that TLS has agreed on. Leaves out TLS and sockets.
+//! Owns the choice of the version, by the first bytes or by the protocol that TLS has negotiated. Leaves out TLS and
+//! sockets.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,18 +12,18 @@ use http1::{FileRange, Sni, server};
 
 type Handle = Arc<OwnedFd>;
 
-/// Bytes of the preface that no request of HTTP/1.1 begins with.
+/// The first bytes of HTTP/2's preface, which begin no HTTP/1.1 request.
 const TELLING: &[u8] = b"PRI ";
 
 /// HTTP/1.1 or HTTP/2.
 pub(super) enum Http {
-    /// HTTP/1.1, or nothing yet.
+    /// HTTP/1.1, or no version yet.
     One(server::Connection<Handle>),
     /// HTTP/2.
     Two(Box<http2::Connection<Handle>>),
 }
 
-/// Methods that tell either version something. HTTP/2 counts beside HTTP/1.1's counters.
+/// Methods that report an event to either version. HTTP/2 counts in its own counters too.
 macro_rules! told {
     ($($method:ident($($argument:ident: $type:ty)?)),+ $(,)?) => {$(
         pub(super) fn $method<S: Responder<File = Handle>>(
@@ -38,7 +39,7 @@ macro_rules! told {
     )+};
 }
 
-/// Asks either version.
+/// Calls a getter of either version.
 macro_rules! ask {
     ($http:ident, $method:ident) => {
         match $http {
@@ -69,7 +70,7 @@ impl Http {
         ask!(self, shut_down);
     }
 
-    /// True if an idle HTTP/1.1 connection waits for a request. Nobody else answers HTTP/2.
+    /// True if an idle HTTP/1.1 connection waits for a request. Only this loop answers HTTP/2.
     pub(super) fn awaits_request(&self) -> bool {
         matches!(self, Http::One(one) if one.awaits_request())
     }
@@ -108,7 +109,7 @@ impl Http {
         }
     }
 
-    /// Begins HTTP/2, whose requests carry `sni`. What HTTP/1.1 was told before goes on to hold.
+    /// Begins HTTP/2, whose requests carry `sni`. It inherits the orders that HTTP/1.1 was given.
     pub(super) fn begin_http2<S: Responder<File = Handle>>(
         &mut self,
         drains: bool,
@@ -135,17 +136,18 @@ impl Http {
     }
 }
 
-/// The first bytes of a connection without TLS, as far as they tell the version.
+/// The version of a connection without TLS, as far as its first bytes determine it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// The connection has sent this number of the preface's bytes, and no others.
     Open(usize),
-    /// The bytes have told the version.
+    /// The version is known.
     Known,
 }
 
 impl Version {
-    /// Compares further bytes with the preface. Returns true for HTTP/2, false for HTTP/1.1, and `None` until the bytes tell.
+    /// Compares further bytes with the preface. Returns true for HTTP/2, false for HTTP/1.1, and `None` while it needs
+    /// more bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Option<bool> {
         let Version::Open(matched) = self else { return Some(false) };
         let missing = &TELLING[*matched..];

@@ -1,12 +1,12 @@
-//! Which threads serve idle connections, and how one of them is made to give its connection up.
+//! The threads that serve idle connections, and the way to make one give its connection up.
 //!
-//! A thread enters when it begins to wait for an idle connection and leaves when the wait ends. Whoever needs its place
-//! shuts the receiving side of the socket down: the thread wakes, reads the end of the stream, and closes the
-//! connection as if the peer had left. What arrived in that moment is read before the end, and answered.
+//! A thread enters when it begins to wait for an idle connection, and leaves when the wait ends. To reclaim its place,
+//! the server shuts down the receiving side of the socket. The thread wakes, reads the end of the stream, and closes
+//! the connection as if the peer had left. Bytes that arrived in that moment are read before the end, and answered.
 //!
 //! Owns the order of idle connections among threads, under one lock. Does not own the connections.
 //!
-//! Invariant: while the lock is held no socket that is entered is closed.
+//! Invariant: while the lock is held, no socket of an entered thread is closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,14 @@ use rustix::net::{RecvFlags, Shutdown};
 
 use crate::idle::IdleList;
 
-/// Idle connections whose request has arrived that one call passes over; their threads are about to leave.
+/// The most idle connections with a new request that one call passes over. Their threads are about to leave.
 const MOST_PASSED_OVER: usize = 16;
 
 /// The threads of a process that serve idle connections.
 #[derive(Default)]
 pub struct IdleThreads {
     entered: Mutex<Entered>,
-    /// Is told when the longest-idle connection changes.
+    /// Called when the longest-idle connection changes.
     shown: Option<Box<dyn Fn(Nanos) + Send + Sync>>,
 }
 
@@ -31,18 +31,18 @@ pub struct IdleThreads {
 struct Entered {
     sockets: Slab<Arc<OwnedFd>>,
     order: IdleList,
-    /// Threads that are to give up their connection and have not woken yet.
+    /// Threads that must give up their connection and have not woken yet.
     leaving: usize,
 }
 
-/// What came of asking for a place.
+/// The result of asking for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaimed {
     /// An idle connection is about to end.
     One,
-    /// One that was reclaimed before is about to end.
+    /// A connection that was reclaimed before is about to end.
     Already,
-    /// None is idle.
+    /// No connection is idle.
     None,
 }
 
@@ -53,12 +53,13 @@ pub struct Entry<'a> {
 }
 
 impl IdleThreads {
-    /// With somebody who is told since when the longest-idle connection has been idle; [`Nanos::MAX`] without one.
+    /// Makes a list that calls `shown` with the time since when the longest-idle connection has been idle;
+    /// [`Nanos::MAX`] without one.
     pub fn shown_to(shown: impl Fn(Nanos) + Send + Sync + 'static) -> IdleThreads {
         IdleThreads { shown: Some(Box::new(shown)), ..IdleThreads::default() }
     }
 
-    /// A thread begins to wait for a connection that counts as idle from `idle_from` on.
+    /// Enters a thread that begins to wait for a connection. The connection counts as idle from `idle_from` on.
     pub fn enter(&self, socket: &Arc<OwnedFd>, idle_from: Nanos, now: Nanos) -> Entry<'_> {
         let mut entered = self.lock();
         let key = entered.sockets.insert(Arc::clone(socket));
@@ -86,9 +87,9 @@ impl IdleThreads {
             entered.order.leave(key);
             entered.leaving += 1;
             self.show(&entered);
-            // A peer that has gone meanwhile has woken the thread already.
+            // If the shutdown fails, the peer has gone, and that has woken the thread already.
             let _ = rustix::net::shutdown(&socket, Shutdown::Read);
-            // Under the lock, so that the thread closes its socket when it drops it.
+            // Dropped under the lock. So the thread holds the last reference, and its own drop closes the socket.
             drop(socket);
             return Reclaimed::One;
         }

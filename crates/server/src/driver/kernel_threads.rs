@@ -8,14 +8,14 @@
 //!   the others:     finish what they have, serve what is left over, end
 //! ```
 //!
-//! A listener is tried before it is waited for. How those who wait are woken is a strategy of its own ([`Waiters`]), and
-//! so is what a full pool does for those who wait in the queue ([`full_pool`](super::full_pool)). An idle connection
-//! gives way to others that its own thread has in hand, or in an accept queue of its own.
+//! A thread tries a listener before it waits for it. [`Waiters`] is the strategy that wakes waiting threads.
+//! [`full_pool`](super::full_pool) decides for connections that wait while every thread is busy. An idle connection
+//! gives way to others that its own thread has taken, or that wait in an accept queue of that thread's own.
 //!
-//! Owns accepting by many threads and their sleep. Does not start threads: an architecture does.
+//! Owns accepting by many threads, and their sleep. Does not start threads; an architecture does.
 //!
-//! Invariants: every thread that waits, waits for the stop as well; the drain time-out and what is left
-//! over are complete before a thread can see the stop.
+//! Invariants: every wait of a thread also ends at the stop; the drain timeout and the leftover connections are
+//! complete before a thread can see the stop.
 
 use std::cell::RefCell;
 use std::io;
@@ -42,26 +42,27 @@ use crate::overload_control::AcceptControl;
 use crate::slots::Share;
 use crate::stop::Stop;
 
-/// What the threads of a group share.
+/// The state that the threads of a group share.
 pub struct Group {
-    /// One set of listeners after another: of all threads together, or of one thread each.
+    /// The sets of listeners, one after another: one for all threads together, or one for each thread.
     listeners: Vec<Listener>,
-    /// Listeners of a set.
+    /// The number of listeners in a set.
     addresses: usize,
     waiters: Waiters,
     share: Share,
     idle: IdleThreads,
-    /// Threads that are about to accept or wait for a connection, those that have not run yet among them.
+    /// The number of threads that are about to accept or wait for a connection, including threads that have not run
+    /// yet.
     free: AtomicUsize,
-    /// When a thread last took a connection.
+    /// The time when a thread last took a connection.
     last_taken: AtomicU64,
     /// Connections taken so far, by all threads.
     taken: AtomicU64,
     /// Accepts that found an empty queue so far.
     found_empty: AtomicU64,
-    /// Is told of each of them, where another process watches the queue.
+    /// Receives each new value of `found_empty`, if another process watches the queue.
     show_empty: Option<Box<dyn Fn(u64) + Send + Sync>>,
-    /// Tells the threads to stop, after the group's first thread was told.
+    /// Tells the threads to stop, after the group's first thread was told to.
     stop: Stop,
     drain_until: OnceLock<Nanos>,
     leftover: Mutex<Vec<Arrived>>,
@@ -69,11 +70,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group without threads yet, of which at most `acceptors` are to accept: from one set of listeners for
-    /// all, or from a set each.
+    /// Makes a group without threads. At most `acceptors` threads will accept, from one common set of listeners or from
+    /// one set each.
     ///
     /// # Errors
-    /// No descriptor or memory left.
+    /// No descriptor or memory is left.
     pub fn new(sets: Vec<Vec<Listener>>, share: Share, wake: Wake, acceptors: usize) -> io::Result<Group> {
         let addresses = sets.first().map_or(1, Vec::len);
         let listeners: Vec<Listener> = sets.into_iter().flatten().collect();
@@ -81,11 +82,11 @@ impl Group {
         Group::waiting_by(waiters, listeners, addresses, share, IdleThreads::default())
     }
 
-    /// The group of a process that waits for the same listeners as others. `show_empty` is told how many accepts have found
-    /// the queue empty, each time that one does.
+    /// Makes the group of a process that shares its listeners with other processes. Each accept that finds the queue
+    /// empty calls `show_empty` with their number so far.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// No descriptor is left.
     pub fn among_processes(
         waiters: Waiters,
         listeners: Vec<Listener>,
@@ -124,7 +125,7 @@ impl Group {
         })
     }
 
-    /// A thread that is never busy: the group is no pool that could be full.
+    /// Counts a thread that is never busy, so that the group never counts as a full pool.
     pub fn has_free_thread(&self) {
         self.free.fetch_add(1, Ordering::Relaxed);
     }
@@ -136,7 +137,8 @@ impl Group {
         reclaimed
     }
 
-    /// Stops the threads: they finish what they have within the time, and serve what was handed over.
+    /// Stops the threads. They finish their connections within the drain timeout, and serve the connections that were
+    /// handed over.
     pub fn end_within(&self, drain_timeout: Nanos) {
         let _ = self.drain_until.set(self.clock.now().saturating_add(drain_timeout));
         self.stop_all();
@@ -152,43 +154,43 @@ impl Group {
         lock(&self.leftover).extend(arrived);
     }
 
-    /// The connections that its threads have open.
+    /// Returns the number of connections that its threads have open.
     pub fn connections(&self) -> u64 {
         self.share.taken() as u64
     }
 
-    /// The time of all its threads.
+    /// Returns the clock of all its threads.
     pub fn clock(&self) -> RealClock {
         self.clock
     }
 
-    /// The stop that its threads are to see.
+    /// Returns the stop that its threads watch.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Stops the threads at once: the group cannot be completed.
+    /// Stops the threads at once, because the group cannot be completed.
     pub fn abandon(&self) {
         let _ = self.drain_until.set(self.clock.now());
         self.stop_all();
     }
 
-    /// Stops the threads if the calling thread panics while the guard lives: they wait for its word.
+    /// Returns a guard that stops the threads if the calling thread panics. They would wait for its signal otherwise.
     pub fn abandoned_on_panic(&self) -> AbandonOnPanic<'_> {
         AbandonOnPanic(self)
     }
 
-    /// Adds what only the moment tells: connections open, and the accept queues.
+    /// Adds current values: the open connections and the accept queues.
     pub fn add_gauges(&self, counters: &mut Counters) {
         counters.connections = self.connections();
         counters.queue = Listener::queues(&self.listeners);
     }
 
-    /// Watches over the threads until `asked` is, then stops them: what the kernel has accepted for us is kept to be
-    /// served, and who comes later is refused. Blocks.
+    /// Watches over the threads until `asked` is set, then stops them. Connections that the kernel has accepted are
+    /// kept to be served; later clients are refused. Blocks.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// Waiting fails because of a bug of Inrush.
     pub fn stop_when(
         &self,
         asked: &Stop,
@@ -204,7 +206,7 @@ impl Group {
         self.listeners.iter().for_each(Listener::seal);
         acceptor.last_phase(&self.listeners, now, &mut counters.loops, &mut lock(&self.leftover));
         for listener in &self.listeners {
-            // Threads may be waiting on it, so that closing it would not end it.
+            // Threads may be waiting on the listener, so that closing it would not end it.
             listener.hand_over();
         }
         board.merge(&counters);
@@ -212,8 +214,8 @@ impl Group {
         Ok(())
     }
 
-    /// Wakes threads for connections, where they need somebody to, sees to those that wait for a full pool, and controls
-    /// the accept queue. Blocks.
+    /// Wakes threads for connections if the strategy needs a waker, handles connections that wait for a full pool, and
+    /// controls the accept queue. Blocks.
     fn watch(
         &self,
         asked: &Stop,
@@ -250,7 +252,7 @@ impl Group {
         Ok(())
     }
 
-    /// An accept found the queue empty.
+    /// Counts an accept that found the queue empty.
     fn found_empty(&self) {
         let count = self.found_empty.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(show) = &self.show_empty {
@@ -263,19 +265,19 @@ impl Group {
         self.waiters.wake_all();
     }
 
-    /// Whether each thread has an accept queue of its own.
+    /// Returns true if each thread has an accept queue of its own.
     fn has_queues_of_their_own(&self) -> bool {
         self.listeners.len() > self.addresses
     }
 
-    /// What the thread of a number accepts from.
+    /// Returns the listeners that the thread of this number accepts from.
     fn listeners_of(&self, index: usize) -> &[Listener] {
         let sets = self.listeners.len() / self.addresses;
         self.listeners.chunks(self.addresses).nth(index % sets).unwrap_or_default()
     }
 }
 
-/// The threads as a pool, and who turns away for it.
+/// The threads as a pool, with the acceptor that turns connections away.
 struct KernelPool<'a> {
     group: &'a Group,
     acceptor: &'a mut Acceptor,
@@ -292,7 +294,7 @@ impl Pool for KernelPool<'_> {
     fn state(&self) -> State {
         State {
             serves: self.group.share.taken() > 0,
-            // A thread with a queue of its own sees to that itself, and nobody else can.
+            // A thread with an accept queue of its own handles that queue itself, and no other thread can.
             has_free: self.group.free.load(Ordering::Relaxed) > 0 || self.group.has_queues_of_their_own(),
             last_taken: Nanos(self.group.last_taken.load(Ordering::Relaxed)),
         }
@@ -323,19 +325,19 @@ impl Drop for AbandonOnPanic<'_> {
     }
 }
 
-/// A thread of a group, as far as it serves.
+/// The serving part of a group's thread.
 pub struct ServingThread<'a, S> {
     group: &'a Group,
     lender: RefCell<Lender<S>>,
     board: Board,
-    /// An accept queue that nobody else accepts from.
+    /// An accept queue that no other thread accepts from.
     own_queue: &'a [Listener],
-    /// What it polls, kept for the memory.
+    /// The poll set, kept to reuse its memory.
     set: Vec<PollFd>,
 }
 
 impl<'a, S: SocketService> ServingThread<'a, S> {
-    /// A thread that adds what it counts to a board.
+    /// Makes a thread that adds its counts to a board.
     pub fn new(group: &'a Group, lender: Lender<S>, board: Board) -> ServingThread<'a, S> {
         ServingThread { group, lender: RefCell::new(lender), board, own_queue: &[], set: Vec::new() }
     }
@@ -350,7 +352,7 @@ impl<'a, S: SocketService> ServingThread<'a, S> {
         }
     }
 
-    /// Adds what was counted since the last time to the group's totals.
+    /// Adds the counts since the last call to the group's totals.
     pub fn publish(&mut self) {
         let now = self.group.clock.now();
         self.board.merge(&self.lender.get_mut().take_totals(now));
@@ -359,21 +361,21 @@ impl<'a, S: SocketService> ServingThread<'a, S> {
 
 /// A thread of a group that accepts.
 pub struct AcceptingThread<'a, S> {
-    /// The same thread, as far as it serves.
+    /// The serving part of the thread.
     pub serving: ServingThread<'a, S>,
     acceptor: Acceptor,
     waiter: waiters::Waiter<'a>,
-    /// While it has nothing to serve.
+    /// Counts the thread as free while it has no connection.
     free: Option<Free<'a>>,
-    /// After the stop it has tried the listeners once more.
+    /// The thread has tried the listeners once more after the stop.
     looked_again: bool,
 }
 
 impl<'a, S: SocketService> AcceptingThread<'a, S> {
-    /// A thread that accepts for itself or others, the one of this number among them.
+    /// Makes the accepting thread of this number. It accepts for itself or for other threads.
     ///
     /// # Errors
-    /// No descriptor left for what it waits by.
+    /// No descriptor is left for its waiter.
     pub fn new(
         mut serving: ServingThread<'a, S>,
         acceptor: Acceptor,
@@ -388,11 +390,11 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         Ok(AcceptingThread { serving, acceptor, waiter, free, looked_again: false })
     }
 
-    /// Takes up to accept-limit connections, sleeping while there is none. None at all: the server goes
-    /// down, and nothing is left to serve. Blocks.
+    /// Takes up to accept-limit connections, and sleeps while there is none. Returns an empty batch when the server
+    /// shuts down and nothing is left to serve. Blocks.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// Waiting fails because of a bug of Inrush.
     pub fn accept_n(&mut self) -> io::Result<Vec<Arrived>> {
         self.serving.publish();
         let group = self.serving.group;
@@ -404,7 +406,8 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             if group.stop.asked() {
                 let last = self.acceptor.last_newcomer(now);
                 batch.extend(last.or_else(|| lock(&group.leftover).pop()));
-                // A connection may have woken this thread alone, and nobody of the process that has the listeners now.
+                // The connection may have woken only this thread, and no thread of the process that now has the
+                // listeners.
                 if batch.is_empty() && are_passed_on() && !std::mem::replace(&mut self.looked_again, true) {
                     let counts = &mut self.serving.lender.get_mut().counts;
                     self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
@@ -428,7 +431,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 self.serving.publish();
             }
             match end {
-                // There may be more, which no event would tell of.
+                // The queue may hold more connections, which no event would report.
                 PhaseEnd::AtLimit if refused > 0 => {}
                 PhaseEnd::Empty | PhaseEnd::AtLimit => self.waiter.wait()?,
                 PhaseEnd::NoRoom(short) => self.make_room(short, now)?,
@@ -437,7 +440,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         }
     }
 
-    /// Has the longest-idle connection closed for those that wait, or turns them away. Blocks, for a second at most.
+    /// Closes the longest-idle connection for the waiting ones, or turns them away. Blocks for a second at most.
     fn make_room(&mut self, short: Short, now: Nanos) -> io::Result<()> {
         let (group, counts) = (self.serving.group, &mut self.serving.lender.get_mut().counts);
         let listeners = self.waiter.listeners();
@@ -452,11 +455,11 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         Ok(())
     }
 
-    /// A thread for a connection could not be started: counts it, and lets others end. Blocks, for a second
+    /// Counts a connection whose thread could not be started, and waits for other threads to end. Blocks for a second
     /// at most.
     ///
     /// # Errors
-    /// Waiting fails, which is our mistake.
+    /// Waiting fails because of a bug of Inrush.
     pub fn without_thread(&mut self) -> io::Result<()> {
         self.serving.lender.get_mut().counts.no_thread += 1;
         let pause = self.acceptor.next_pause();
@@ -485,7 +488,7 @@ impl Drop for Free<'_> {
     }
 }
 
-/// How a kernel thread waits for its connection: in poll(2), for the stop as well.
+/// A kernel thread's wait for its connection and the stop, in poll(2).
 struct Sleeper<'a, S> {
     group: &'a Group,
     lender: &'a RefCell<Lender<S>>,
@@ -516,7 +519,8 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
         let wanted = if interest.writes() { bits::OUT } else { bits::IN };
         self.set.clear();
         self.set.push(PollFd::new(socket.as_raw_fd(), wanted));
-        // It stays ready. Until the connection has been told it must be watched, also if the stop has just come.
+        // The stop stays readable. The thread polls it until its connection has been told, even if the stop has just
+        // come.
         if !told {
             self.set.push(readable(&self.group.stop.descriptor()));
         }
@@ -530,14 +534,14 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
     }
 
     fn pause(&mut self) {
-        // The kernel shares the processor out.
+        // The kernel shares the processor among threads.
     }
 
     fn closing(&mut self, _socket: BorrowedFd<'_>) {}
 }
 
 impl<S: SocketService> Sleeper<'_, S> {
-    /// Sleeps until one of the descriptors is ready or the time is over, and publishes meanwhile what was counted.
+    /// Sleeps until a descriptor is ready or the time is over, and publishes counts meanwhile.
     fn sleep(&mut self, until: Nanos) {
         loop {
             let due = self.lender.borrow().publish_due();
@@ -547,7 +551,7 @@ impl<S: SocketService> Sleeper<'_, S> {
                     let now = self.group.clock.now();
                     self.board.merge(&self.lender.borrow_mut().take_totals(now));
                 }
-                // Interrupted is as good as ready: the socket is tried again.
+                // An interrupted wait counts as ready: the socket is tried again.
                 _ => return,
             }
         }

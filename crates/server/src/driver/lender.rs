@@ -1,7 +1,8 @@
-//! What the connections of one thread borrow, one at a time: the service, settings, buffers, the time, and totals.
+//! The resources that the connections of one thread borrow in turn: the service, settings, buffers, the time, and
+//! totals.
 //!
 //! A loop, a thread that serves one connection, and a stage each own one [`Lender`]. It reads the time once a turn and
-//! keeps the `Date` field young. Totals are published by whoever owns the lender.
+//! keeps the `Date` field current. Its owner publishes the totals.
 //!
 //! Invariant: a machine sees one time during a turn.
 
@@ -26,7 +27,7 @@ const KEPT_BUFFERS: std::ops::RangeInclusive<usize> = 2..=64;
 /// The most bytes of a kept buffer; a full outbox fits.
 const KEPT_BYTES: usize = 128 * 1024;
 
-/// What the connections of one thread have in common.
+/// The resources that the connections of one thread share.
 pub struct Lender<S, C = RealClock> {
     /// Answers requests.
     pub service: S,
@@ -42,7 +43,7 @@ pub struct Lender<S, C = RealClock> {
     pub http: http1::server::Counts,
     /// The totals of HTTP/2 alone.
     pub http2: http2::Counts,
-    /// Received bytes, until the machine has seen them.
+    /// The buffer of received bytes until the machine has processed them.
     pub(super) scratch: Box<[u8]>,
     buffers: Buffers,
     now: Nanos,
@@ -99,7 +100,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         }
     }
 
-    /// Lends a connection what its machine works with.
+    /// Lends a connection the resources of its machine.
     pub(super) fn lend(&mut self, peer: Option<SocketAddr>) -> Lent<'_, S> {
         let log = self.log.as_mut().map(|log| {
             log.peer = peer;

@@ -1,4 +1,4 @@
-//! Moving bytes between a socket that does not block and the protocol machine: what the drivers share.
+//! Moves bytes between a nonblocking socket and the protocol machine, for all drivers.
 //!
 //! Plain responses leave by send(2) and sendfile(2). Under TLS they become records first (`enciphered`).
 //!
@@ -18,33 +18,33 @@ use super::http::Http;
 use super::machine::{Lent, Machine, Tls};
 use super::socket_service::SocketService;
 
-/// Bytes sent to one connection a turn: with more, a few large files would keep everybody waiting.
+/// The most bytes sent to one connection a turn. With more, a few large files would delay every other connection.
 const TURN_BYTES: u64 = 512 * 1024;
-/// Requests of one connection answered a turn before its answers wait for the next: a thousand pipelined ones
-/// would keep everybody waiting too.
+/// The most requests of one connection answered a turn; the other answers wait for the next turn. A thousand pipelined
+/// requests would delay every other connection too.
 const REQUESTS_PER_TURN: u64 = 64;
-/// Reads from one connection a turn, where the mechanism wants it drained.
+/// The most reads from one connection a turn, if the mechanism wants the socket drained.
 const RECEIVES_PER_TURN: usize = 4;
 
 /// The most output that is copied for an operation: several pipelined responses.
 const COPIED_BYTES: usize = 32 * 1024;
 
-/// How moving bytes ended.
+/// The result of moving bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// The socket would block, or there is nothing more to move.
     AsFarAsPossible,
     /// The turn's allowance is used up.
     TurnOver,
-    /// The kernel is short of memory for a moment: nothing is lost, and nobody will be told when it has some.
+    /// The kernel is short of memory for a moment. Nothing is lost, and no event will report that memory is available.
     NoMemory,
     /// The connection is gone.
     Broken,
 }
 
-/// Sends what waits, receives what has come if the socket is `readable`, and sends the answers. Under
-/// [`Trigger::Level`] receives once: what is left will be reported again, or the caller comes back. Under
-/// [`Trigger::Edge`] receives as well once it has sent what stood in the way of receiving.
+/// Sends pending output, receives if the socket is `readable`, and sends the answers. Under [`Trigger::Level`] it
+/// receives once: the mechanism reports remaining bytes again, or the caller comes back. Under [`Trigger::Edge`] it
+/// also receives after sending the output that kept it from receiving.
 pub fn move_bytes<S: SocketService>(
     socket: BorrowedFd<'_>,
     machine: &mut Machine,
@@ -52,8 +52,8 @@ pub fn move_bytes<S: SocketService>(
     readable: bool,
     trigger: Trigger,
 ) -> Moved {
-    // Nothing is received while output waits, so an edge that came then has been used up; some mechanisms
-    // report the room to send, and not once more what is there to read.
+    // The machine receives nothing while output waits, so an edge that came then has been used up. Some mechanisms
+    // report room to send without reporting again that bytes can be read.
     let sends = matches!(machine.wants(), Wants::Transmit);
     let unread = sends && (trigger == Trigger::Edge || machine.may_receive(lent.context.settings));
     let mut moved = send(socket, machine, lent);
@@ -77,8 +77,8 @@ pub fn move_bytes<S: SocketService>(
         let (mut http, scratch, counts) = lent.parts();
         machine.receive(&scratch[..received], &mut http, counts);
         moved = send(socket, machine, lent);
-        // Under level triggering what is left will be reported again. Under edges only a read that would
-        // block shows that nothing is left: the end of the stream may have come in the same event.
+        // Under level triggering the mechanism reports remaining bytes again. Under edges only a read that would block
+        // shows that nothing is left: the end of the stream may have come in the same event.
         if !matches!(moved, Moved::AsFarAsPossible) || trigger == Trigger::Level {
             return moved;
         }
@@ -95,7 +95,8 @@ fn may_go_on<S: SocketService>(moved: Moved, machine: &Machine, lent: &Lent<'_, 
     }
 }
 
-/// How many bytes came, 0 at the end of the stream; or how moving bytes ends for want of them.
+/// Receives into `scratch`. Returns the number of bytes, 0 at the end of the stream, or an error that ends moving
+/// bytes.
 pub fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Result<usize, Moved> {
     loop {
         match rustix::net::recv(socket, &mut *scratch, RecvFlags::empty()) {
@@ -105,7 +106,7 @@ pub fn receive(socket: BorrowedFd<'_>, scratch: &mut [u8]) -> Result<usize, Move
     }
 }
 
-/// How a failed call ends moving bytes; nothing where it is to be made again.
+/// Returns the result of moving bytes after a failed call; `None` if the call must be repeated.
 fn ended_by(errno: Errno) -> Option<Moved> {
     match classify(&errno.into()) {
         Failure::Retry => None,
@@ -151,22 +152,22 @@ pub fn sent<S: SocketService>(machine: &mut Machine, count: u64, lent: &mut Lent
 
 /// Shuts down the sending side of a connection that wants [`Wants::ShutdownThenReceive`].
 pub fn shut_down(socket: BorrowedFd<'_>, machine: &mut Machine) {
-    // The peer may have gone: then the next read says so.
+    // A failure means that the peer may have gone; the next read reports that.
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
     machine.http.shut_down();
 }
 
-/// Ends a connection that is about to be closed: what HTTP holds is given back, and under TLS the peer is told that the
-/// end is meant, if its socket has room for that.
+/// Prepares a connection for its close: releases what HTTP holds. Under TLS it sends the peer `close_notify` if the
+/// socket has room for it.
 pub fn end<S: SocketService>(socket: BorrowedFd<'_>, machine: &mut Machine, lent: &mut Lent<'_, S>) {
     machine.end(lent);
     if machine.say_goodbye() {
-        // Whether it arrives is not waited for.
+        // The driver does not wait for its arrival.
         let _ = enciphered::send(socket, machine, lent);
     }
 }
 
-/// Reads parts of files into HTTP/2's output, as far as it has room and `sendable` says that no disk is waited for.
+/// Reads parts of files into HTTP/2's output, while it has room and `sendable` promises no wait for a disk.
 fn fill<S: SocketService>(machine: &mut Machine, lent: &mut Lent<'_, S>) {
     while let Some(range) = machine.http.file_part() {
         let most = range.length.min(lent.scratch.len() as u64);

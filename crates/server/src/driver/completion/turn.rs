@@ -27,7 +27,7 @@ use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, plain_output, send, sent, shut_down};
 
-/// The most bytes that a connection keeps while output waits, before its receive is ended.
+/// The number of kept bytes at which a connection's receive is cancelled while output waits.
 const EARLY_BYTES: usize = 16 * 1024;
 
 impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K, C> {

@@ -27,7 +27,7 @@ const ITEMS_PER_BATCH: usize = 16;
 
 /// The order of accepting and working, chosen at compile time.
 pub trait Discipline: Default {
-    /// Looks at what the last get-events reported. Returns true if this turn accepts.
+    /// Examines the reports of the last get-events. Returns true if this turn accepts.
     fn before_accepting<M: Mechanism, S: SocketService, A: Arrivals>(
         this: &mut ReadinessLoop<M, S, Self, A>,
     ) -> bool;

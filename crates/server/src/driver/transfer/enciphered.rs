@@ -1,10 +1,11 @@
-//! Sending under TLS: output of HTTP becomes records, and records leave by sendmsg(2).
+//! Sending under TLS: HTTP's output becomes records, and records leave by sendmsg(2).
 //!
-//! The kernel cannot encipher what it sends from a file: a part of a file is read into the driver's scratch memory first.
-//! More is enciphered only when all records have left, so a connection holds at most [`RECORDS_BYTES`] of them.
+//! The kernel cannot encipher what it sends from a file, so the driver first reads a part of the file into its scratch
+//! memory. It enciphers more only when all records have left. A connection therefore holds at most [`RECORDS_BYTES`] of
+//! records.
 //!
-//! HTTP is told that bytes have left as their records do, so its time-out for a peer that takes nothing holds. The last
-//! byte is told of when the last record has left.
+//! HTTP learns that bytes have left as their records do, so its timeout for a peer that takes nothing still works. It
+//! learns of the last byte when the last record has left.
 
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,7 +20,8 @@ use super::{Moved, REQUESTS_PER_TURN, TURN_BYTES, ended_by};
 use crate::driver::machine::{Layer, Lent, Machine, Tls};
 use crate::driver::socket_service::SocketService;
 
-/// Bytes enciphered at once: two records of the greatest length, which halves the system calls of one.
+/// The most bytes enciphered at once: two records of the greatest length, which halves the system calls of one record
+/// at a time.
 const RECORDS_BYTES: u64 = 32 * 1024;
 
 /// The records of a session on their way to a socket.
@@ -74,7 +76,7 @@ pub fn send<S: SocketService>(
     }
 }
 
-/// Writes records to the socket until none waits, and tells HTTP of what has left.
+/// Writes records to the socket until none waits, and tells HTTP which bytes have left.
 fn flush<S: SocketService>(
     socket: BorrowedFd<'_>,
     machine: &mut Machine,
@@ -99,8 +101,8 @@ fn flush<S: SocketService>(
 }
 
 impl Layer {
-    /// How many bytes of HTTP have left with so many bytes of records. Records are longer than what is in them, so the
-    /// last byte waits for the end of the last record.
+    /// Returns the bytes of HTTP that have left with `records` bytes of records. Records are longer than their
+    /// contents, so the last byte waits for the end of the last record.
     fn told(&mut self, records: u64) -> u64 {
         let count = match self.session.wants_write() {
             true => records.min(self.owed.saturating_sub(1)),
@@ -111,11 +113,11 @@ impl Layer {
     }
 }
 
-/// What became of HTTP's output.
+/// The result of enciphering HTTP's output.
 enum Enciphered {
-    /// So many bytes of it are in records.
+    /// This number of its bytes is in records.
     Bytes(u64),
-    /// There is none now.
+    /// HTTP has no output now.
     Nothing,
     /// The file ended before its range.
     CutShort,
@@ -147,7 +149,7 @@ fn encipher<S: SocketService>(machine: &mut Machine, lent: &mut Lent<'_, S>, mos
     Enciphered::Bytes(layer.owed)
 }
 
-/// Reads the first `count` bytes of a range, or as many as `scratch` holds.
+/// Reads at most `count` bytes from the start of a range, bounded by the length of `scratch`.
 fn read(range: &FileRange<Arc<OwnedFd>>, count: usize, scratch: &mut [u8]) -> Result<usize, Errno> {
     let count = count.min(scratch.len());
     rustix::io::pread(&*range.file, &mut scratch[..count], range.offset)
