@@ -54,11 +54,11 @@ pub struct Parts<S, A = Listeners> {
     pub service: S,
     /// Limits and timeouts of the protocol.
     pub settings: LiveSettings,
-    /// Read as soon as a connection is accepted.
+    /// Reads from a connection as soon as it is accepted.
     pub read_after_accept: bool,
     /// The access log, if one is kept.
     pub log: Option<LoopLog>,
-    /// Where counters go.
+    /// The board that publishes the counters.
     pub board: Board,
     /// Settings of the event mechanism.
     pub mechanism: dispatch::Settings,

@@ -53,9 +53,9 @@ pub trait Pool {
 /// The terms of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// Connections in the accept queues end it.
+    /// Waiting connections in the accept queues end the sleep.
     pub queues: bool,
-    /// When it ends in any case.
+    /// The time when it ends in any case.
     pub until: Option<Nanos>,
 }
 
