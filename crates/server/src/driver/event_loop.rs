@@ -48,7 +48,7 @@ pub(super) const STOP: Token = Token(u32::MAX as u64);
 
 /// The parts of a loop.
 pub struct Parts<S, A = Listeners> {
-    /// Where connections come from.
+    /// The sources of connections.
     pub arrivals: A,
     /// Answers requests.
     pub service: S,
@@ -103,11 +103,11 @@ type StateOf<L> = LoopState<
 pub(super) trait EventLoop {
     /// Answers requests.
     type Service: SocketService;
-    /// Where connections come from.
+    /// The sources of connections.
     type Arrivals: Arrivals;
     /// The loop's notes on a connection.
     type Own: Default;
-    /// Where the time comes from.
+    /// The source of the time.
     type Clock: Clock;
 
     /// True if the descriptor of a closed connection comes free only at the end of the turn.
@@ -143,7 +143,7 @@ pub(super) trait EventLoop {
     /// The third phase: works on connections.
     fn work(&mut self);
 
-    /// Goes on with a connection whose timer entry has come up; `has_expired` tells that its deadline has passed too.
+    /// Continues a connection whose timer entry has come up. `has_expired` is true if its deadline has passed too.
     fn go_on(&mut self, token: Token, has_expired: bool);
 
     /// Tells a connection that it is to end, once what has arrived is answered.

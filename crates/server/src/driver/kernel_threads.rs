@@ -175,7 +175,7 @@ impl Group {
         self.stop_all();
     }
 
-    /// Returns a guard that stops the threads if the calling thread panics. They would wait for its signal otherwise.
+    /// Returns a guard that stops the threads if the calling thread panics while it lives. They would wait for its signal otherwise.
     pub fn abandoned_on_panic(&self) -> AbandonOnPanic<'_> {
         AbandonOnPanic(self)
     }

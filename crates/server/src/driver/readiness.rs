@@ -29,7 +29,7 @@ pub use discipline::{ByPhases, Discipline, UntilEmpty};
 /// The token of [`SocketService::notices`].
 const NOTICES: Token = Token(u32::MAX as u64 - 1);
 
-/// What the loop notes of a connection.
+/// The loop's notes on a connection.
 #[derive(Default)]
 pub(super) struct Notes {
     /// The connection is in the work-pending list.

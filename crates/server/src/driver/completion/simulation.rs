@@ -68,7 +68,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 3 + length) as u8).collect()
 }
 
-/// How a connection ended for its client.
+/// The end of a connection as its client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// Every request was answered.

@@ -1,4 +1,4 @@
-//! What every loop keeps, in three parts, and the time of its phases.
+//! The state of every loop, in three parts, and the time of its phases.
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::Token;
@@ -11,7 +11,7 @@ use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
 use crate::stop::Stop;
 
-/// How far a loop's life has come; drawn in the header of [`super`].
+/// The stages of a loop's life, drawn in the header of [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// It accepts and serves.
@@ -22,7 +22,7 @@ pub enum Life {
     Draining,
 }
 
-/// Where connections come from, and when they are taken.
+/// The sources of connections, and the state of accepting from them.
 pub struct Accepting<A = Listeners> {
     pub arrivals: A,
     /// The sources that are ready. Under edges a source stays until it has been emptied.
@@ -33,11 +33,11 @@ pub struct Accepting<A = Listeners> {
 
 /// The state of a loop that keeps notes of type `W` on each connection.
 pub struct LoopState<S, A, W, C = RealClock> {
-    /// What machines borrow.
+    /// The resources that machines borrow.
     pub lender: Lender<S, C>,
     /// The connections.
     pub peers: Peers<W>,
-    /// Where they come from.
+    /// The sources of connections.
     pub accepting: Accepting<A>,
     pub life: Life,
     pub stop: Stop,

@@ -27,7 +27,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         move_bytes(peer.socket.as_fd(), &mut peer.machine, lent, readable, M::CAPABILITIES.trigger)
     }
 
-    /// Goes on with the connections whose wait for the service is over.
+    /// Continues the connections whose wait for the service is over.
     pub(super) fn resume_arrived(&mut self) {
         for token in std::mem::take(&mut self.arrived) {
             // A connection that has ended meanwhile needs no resumption.
