@@ -175,7 +175,8 @@ impl Group {
         self.stop_all();
     }
 
-    /// Returns a guard that stops the threads if the calling thread panics while it lives. They would wait for its signal otherwise.
+    /// Returns a guard that stops the threads if the calling thread panics while the guard lives. They would wait for
+    /// that thread's signal otherwise.
     pub fn abandoned_on_panic(&self) -> AbandonOnPanic<'_> {
         AbandonOnPanic(self)
     }
