@@ -1,5 +1,5 @@
-//! How often a verdict is wrong, and how often a true effect is missed, on simulated records whose truth is known.
-//! Prints the table of `docs/method.md`: `cargo test -p analysis --test verdicts -- --nocapture`.
+//! The rates of wrong verdicts and of missed effects, on simulated records with a known truth. Prints the table of
+//! `docs/method.md`: `cargo test -p analysis --test verdicts -- --nocapture`.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ fn ratio(bounds: &str) -> String {
     format!(r#"{{ text = "at PLACE", ratio = {measure}, {bounds} }}"#)
 }
 
-/// What is so in the simulated runs.
+/// The truth of the simulated runs.
 #[derive(Clone, Copy)]
 struct Truth {
     /// The yield of server a over that of b.

@@ -45,7 +45,7 @@ pub fn main() -> std::process::ExitCode {
 fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
     let command = Cli::try_parse_from(&arguments)?.command;
     if matches!(command, Command::Demo(_) | Command::Doctor(_) | Command::Lab(_) | Command::Wan(_)) {
-        // Without a user namespace these commands do what they can, and say what is missing.
+        // Without a user namespace these commands still run, and report the missing privileges.
         let _ = sys::userns::enter_unless_privileged();
     }
     match command {

@@ -32,7 +32,7 @@ pub struct CacheLimits {
     pub bytes: base::Bytes,
     /// Maximum refusals in the cache: absent names, directories without their slash.
     pub absent: usize,
-    /// Time for which an entry is believed without another check of the file system.
+    /// Time for which an entry is valid without another check of the file system.
     pub fresh_for: Nanos,
     /// Time after which an unused file is dropped. A removed file that is still open holds its space on the
     /// disk. The age is checked when a request comes.
@@ -106,7 +106,7 @@ pub(crate) fn sibling(name: &[u8], coding: Coding) -> Vec<u8> {
 /// A stored form of a file and its state of loading.
 #[derive(Debug, Default)]
 pub(crate) enum Slot {
-    /// No request has asked for it yet.
+    /// No request has needed the file yet.
     #[default]
     Unloaded,
     /// The file exists but cannot be read, so it is not on offer.
@@ -212,7 +212,7 @@ impl Cache {
         (now.saturating_sub(absent.checked) < fresh_for).then_some(absent.error)
     }
 
-    /// True if an entry is too old to be believed.
+    /// True if an entry needs another check of the file system.
     pub(crate) fn is_stale(&self, entry: &Entry, now: Nanos) -> bool {
         now.saturating_sub(entry.checked) >= self.limits.fresh_for
     }

@@ -5,15 +5,15 @@
 //!   SNI ───────────────> Names ──> the host, and its certificate  (the crate tls)
 //! ```
 //!
-//! Owns the choice of the host and the refusal of a request that came by the wrong connection. `name` has the form of a
-//! host's name, and `sites` the sites of one loop. Leaves out certificates: [`Speaks`] tells whether one is for a name.
+//! Owns the choice of the host and the refusal of a request that came by the wrong connection. `name` parses a host's
+//! name, and `sites` has the sites of one loop. Leaves out certificates: [`Speaks`] checks them.
 //!
-//! The choice rule (docs/decisions/0036): a name in full comes first, then the longest wildcard, then the default host,
-//! which is the first. A wildcard stands for one label or more, so `*.example.org` is also for `a.b.example.org`, and not
-//! for `example.org`. Letter case, the port and a dot at the end do not matter. An IPv6 address has many spellings.
+//! The choice rule (docs/decisions/0036): an exact name comes first, then the longest wildcard, then the default host,
+//! which is the first. A wildcard stands for one label or more, so `*.example.org` is also for `a.b.example.org`, and
+//! not for `example.org`. Letter case, the port and a dot at the end do not matter. An IPv6 address has many spellings.
 //!
-//! Invariants: a host decides on a directory, and is never a part of a path, so that no `Host` leaves a root. A server of
-//! one host looks at no name. The choice allocates nothing. Hosts and their names stay while the server runs; the rules
+//! Invariants: a host selects a directory, and is never a part of a path, so that no `Host` leaves a root. A server of
+//! one host looks up no name. The choice allocates nothing. Hosts and their names stay while the server runs; the rules
 //! of each may change.
 
 mod name;
@@ -33,7 +33,7 @@ pub use sites::Sites;
 /// Most hosts of a server.
 pub const MOST_HOSTS: usize = 1000;
 
-/// Tells whether a connection whose client was shown this certificate may ask for a name.
+/// Returns true if a connection with the certificate of this number may ask for a name.
 pub type Speaks = Arc<dyn Fn(u16, &str) -> bool + Send + Sync>;
 
 /// The names of all hosts.
@@ -67,7 +67,7 @@ impl Names {
         Ok(names)
     }
 
-    /// The number of the host that has the host of an authority; `None` if no host has it.
+    /// The number of the host with the name in an authority; `None` if no host has that name.
     pub fn host_of(&self, authority: &str) -> Option<u16> {
         let host = bare(authority);
         if let Some(inner) = host.strip_prefix('[') {
@@ -140,7 +140,7 @@ impl Hosts {
 }
 
 impl CacheLimits {
-    /// One of `parts` equal parts, which together hold at least as much.
+    /// The limits of one of `parts` caches, which together hold at least as much as one cache with these limits.
     #[must_use]
     pub fn part(self, parts: usize) -> CacheLimits {
         CacheLimits {

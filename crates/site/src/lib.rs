@@ -17,9 +17,9 @@
 //!   their file. Every answer of a file with siblings varies by it. A client that excludes all siblings and
 //!   the file itself gets 406. A request for the sibling's own name gets it as a plain file.
 //! - `X-Content-Type-Options` is omitted, because every response would pay for its bytes.
-//! - Rules ([`Rules`]) decide on the canonical path. A redirect comes before any file, and the fallback answers
-//!   as if its file had been asked for. A header line is on every answer of its paths but 405 and 501. The
-//!   lines about caches are with the file alone.
+//! - Rules ([`Rules`]) decide on the canonical path. A redirect comes before any file, and the fallback answers as if
+//!   its file had been requested. A header line is on every answer of its paths but 405 and 501. Lines about caches go
+//!   with the file alone.
 //!
 //! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]. A hit makes no system call,
 //! decodes nothing, allocates nothing and looks at no rule. While descriptors are exhausted, cached files are served as last
@@ -196,7 +196,7 @@ impl<C: Clock> Site<C> {
         }
     }
 
-    /// Takes another root and other rules, if it is time.
+    /// Checks for another root and other rules, once per [`ROOT_CHECKED_EVERY`].
     fn look_around(&mut self, now: Nanos) {
         if now >= self.root_due {
             self.root_due = now + ROOT_CHECKED_EVERY;
@@ -460,7 +460,7 @@ impl<C: Clock> Site<C> {
         self.finish_counted(counter, plain, &path.canonical, ask)
     }
 
-    /// The answer by the file of a rule, as if it had been asked for.
+    /// The answer with the file of a rule, as if the client had requested that file.
     fn page(&mut self, file: &PageFile, ask: Ask<'_>) -> Result<Response<File>, LookupError> {
         let path = file.path();
         if let Some(response) = self.cached(&path.canonical, ask) {

@@ -1,8 +1,8 @@
 //! The page that lists a folder.
 //!
 //! Owns the choice of names and the HTML: names in the order of their bytes, folders with a slash, no
-//! scripts. It lists what the site would serve, without dot-files. A symbolic link is listed as what it leads
-//! to, if that is inside the root.
+//! scripts. It lists what the site would serve, without dot-files. A symbolic link is listed as its target,
+//! if the target is inside the root.
 //!
 //! Invariant: a link on the page is the name in percent-escapes behind `./`. No name is read as a scheme, a
 //! host, a query or a parent folder.

@@ -1,4 +1,4 @@
-//! The rules of a site: what its owner wants answered besides files.
+//! The rules of a site: redirects, header lines, error pages, a fallback and listings.
 //!
 //! Owns the text form of the rules and their decisions: redirects ([`Redirect`]), header lines
 //! ([`HeaderRule`]), pages of errors ([`ErrorPage`]), the fallback file, the index names and the listing of

@@ -1,5 +1,5 @@
-//! How often the intervals hold the truth, at the numbers of trials that experiments have. Prints the table of
-//! `docs/method.md`: `cargo test -p statistics --test simulated -- --nocapture`.
+//! The share of intervals that hold the truth, at the numbers of trials that experiments have. Prints the
+//! table of `docs/method.md`: `cargo test -p statistics --test simulated -- --nocapture`.
 
 use base::{Rng, Seed};
 use rand::RngExt;

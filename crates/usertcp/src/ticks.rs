@@ -20,7 +20,7 @@ const PORTIONS: usize = 80;
 /// The timers of a stack.
 pub struct Ticks {
     wheel: Timers,
-    /// What the wheel has given out and has not fired, the next one first.
+    /// Entries that the wheel has returned and that have not fired yet, the next one first.
     due: Due,
 }
 

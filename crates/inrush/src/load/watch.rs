@@ -41,7 +41,7 @@ pub fn line(out: &mut (impl Write + ?Sized), line: &Line<'_>) -> io::Result<()> 
 pub struct Watcher {
     output: Output,
     live: Option<Live>,
-    /// Opens the live view of a fleet at its first interval, when its agents have said on the same terminal what they do.
+    /// Opens the live view of a fleet at its first interval, after the agents' messages on the same terminal.
     opening: Option<Box<dyn FnOnce() -> Option<Live>>>,
     hdr: Option<HdrLog>,
     meters: Arc<Mutex<Meters>>,

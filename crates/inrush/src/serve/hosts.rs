@@ -1,8 +1,8 @@
 //! From the flags of `serve` to its hosts and certificates.
 //!
-//! The directory, rules and certificates outside `[[host]]` are those of the default host. Without a directory there the
-//! first host is the default. Certificates outside are for all hosts. Every host without a cache of its own has an equal
-//! part of the one outside.
+//! The directory, rules and certificates outside `[[host]]` are those of the default host. Without a directory there
+//! the first host is the default. Certificates outside are for all hosts. Hosts without a cache of their own share the
+//! server's cache limits in equal parts.
 
 use std::path::{Path, PathBuf};
 
@@ -135,11 +135,11 @@ fn pairs(
     Ok(certificates.iter().zip(keys).zip(responses).map(pair).collect())
 }
 
-/// What the hosts have of the settings outside.
+/// The settings outside `[[host]]` that apply to the hosts.
 struct Share {
     show_dot_files: bool,
     small_file: base::Bytes,
-    /// Of a host without a cache of its own.
+    /// The cache limits of a host without its own.
     cache: CacheLimits,
 }
 

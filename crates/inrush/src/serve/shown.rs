@@ -1,6 +1,6 @@
-//! The lines about the site: where it is, what is served, and what a visitor would miss.
+//! The lines about the site: its URLs, its rules, and the files that visitors would miss.
 //!
-//! A hint comes from the answer that the site itself gives to a request, so it never says what is not so.
+//! A hint comes from the site's own answer to a request, so it is always true.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ fn named(host: &HostConfig) -> String {
     format!("host {}: {}", names.join(" "), folder(&host.root))
 }
 
-/// Returns a line for each thing that a visitor would miss: the page at `/` of each host, and the files that rules name.
+/// Returns a line for each missing file: the page at `/` of each host, and the files that rules name.
 pub fn hints(hosts: &[HostConfig], urls: &[String]) -> Vec<String> {
     hosts.iter().flat_map(|host| hints_about(host, urls)).collect()
 }

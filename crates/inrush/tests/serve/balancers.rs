@@ -151,7 +151,7 @@ impl Door {
         answer.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// Whether HAProxy was told to drain a server. This stays true when the health check finds the server gone.
+    /// True if HAProxy was told to drain a server. This stays true when the health check finds the server gone.
     fn is_drained(&self, name: &str) -> bool {
         const FORCED_DRAIN: u32 = 8;
         let states = self.says("show servers state sites");

@@ -1,5 +1,4 @@
-//! A queue of deadlines that all lie equally far ahead when they are set. It is exact, and every operation
-//! takes constant time.
+//! A queue of deadlines with one common timeout. It is exact, and every operation takes constant time.
 //!
 //! Every connect has the same timeout, and so has every request; the clock does not run backwards. The
 //! deadline that is set last is therefore due last, so a plain queue suffices: no wheel, no heap, no slack.

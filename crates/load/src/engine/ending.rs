@@ -1,8 +1,8 @@
 //! The end of a run: nothing begins any more, and the engine waits for the replies on their way.
 //!
-//! A request that was sent just before the schedule's end has had no time to be answered. It gets the time of
-//! the slowest correct reply, and at least [`PATIENCE`]; its own timeouts stay in force. The moment of the
-//! end thus counts against no server that answers, and a server that hangs makes the run one second longer.
+//! A request that was sent just before the schedule's end has had no time to be answered. It gets the time of the
+//! slowest correct reply, and at least [`PATIENCE`]; its own timeouts stay in force. So the end of the run does not
+//! make an answering server look bad, and a server that hangs makes the run one second longer.
 
 use base::{Clock, Nanos};
 

@@ -1,8 +1,8 @@
 //! The rests of a real-time thread that has too much to do to sleep.
 //!
-//! The kernel leaves other threads a twentieth of each CPU: it stops a real-time thread that never sleeps for 50 ms each
-//! second. Every session that is due then is late. A thread that rests as much by itself, in pieces that no schedule
-//! notices, is never stopped.
+//! The kernel leaves other threads a twentieth of each CPU: it stops a real-time thread that never sleeps for 50 ms
+//! each second. Every session that is due then is late. A thread that sleeps for the same share of the time by itself,
+//! in short pieces, is never stopped.
 
 use base::Nanos;
 
@@ -20,7 +20,7 @@ pub(super) struct Rests {
 }
 
 impl Rests {
-    /// Those of the calling thread.
+    /// The rests of the calling thread.
     pub fn of_this_thread() -> Rests {
         Rests { is_real_time: sys::thread::is_real_time(), rested: Nanos::ZERO }
     }

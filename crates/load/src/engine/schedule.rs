@@ -30,7 +30,7 @@ pub enum Schedule {
     Places { free: BinaryHeap<Reverse<Nanos>>, busy: Busy },
 }
 
-/// How long a session keeps its place.
+/// The time for which a session keeps its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// Until its connect has ended.
@@ -62,7 +62,7 @@ impl Schedule {
         Schedule::Places { free: (0..count).map(|place| Reverse(first(place))).collect(), busy }
     }
 
-    /// How long a session keeps its place; `None` without places.
+    /// The time for which a session keeps its place; `None` without places.
     pub fn busy(&self) -> Option<Busy> {
         match self {
             Schedule::Open { .. } => None,

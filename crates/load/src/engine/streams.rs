@@ -7,16 +7,16 @@
 //! ```
 //!
 //! A session has a connection of its own, as over HTTP/1.1, so the rate keeps its meaning: sessions per second.
-//! Requests do not wait for each other's replies. In an open loop the first request is due with the session, and
-//! each further one a think time after the one before was due. The schedule alone thus fixes every intended time.
-//! A closed-loop client is one user for each stream: a stream's next request is due a think time after its reply.
+//! Requests do not wait for each other's replies. In an open loop the first request is due with the session, and each
+//! further request a think time after the previous due time. The schedule alone thus fixes every intended time. A
+//! closed-loop client is one user for each stream: a stream's next request is due a think time after its reply.
 //!
-//! A request that is due begins when fewer streams are open than the run and the server allow; until then it has no
-//! timeout of its own. While requests are due and no stream is open, the connection has one ([`Engine::settle`]).
+//! A due request begins when fewer streams are open than the run and the server allow; until then it has no timeout of
+//! its own. While requests are due and no stream is open, the connection has one ([`Engine::settle`]).
 //!
-//! A stream that is reset or times out is one request's end, and the others go on. A connection that breaks ends
-//! its session, unless no stream was open and the connection had carried a reply. After GOAWAY the requests that
-//! were not sent yet move to another connection, once the open streams have ended.
+//! A reset or a timeout of a stream ends one request, and the others go on. A connection that breaks ends its session,
+//! unless no stream was open and the connection had carried a reply. After GOAWAY the requests that were not sent yet
+//! move to another connection, once the open streams have ended.
 //!
 //! Invariant: a connection with HTTP/2 awaits a reply exactly while it is blocked. `http2::client` keeps the protocol.
 
@@ -341,7 +341,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Leaves a connection alone that takes no more requests, until its session's next one is due.
+    /// Lets a connection that takes no more requests rest until its session's next request is due.
     fn rest_until(&mut self, key: Key, due: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(http2) = &mut connection.http2 else { return };

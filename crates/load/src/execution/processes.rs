@@ -12,8 +12,8 @@
 //! standard output.
 //!
 //! The parent adds up counts and histograms, so the result equals that of a single process. Only the parent
-//! prints. A part that ends without its report makes the run fail, because the load was then not the load
-//! that was asked for.
+//! prints. A part that ends without its report makes the run fail, because the run then did not offer the
+//! requested load.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};

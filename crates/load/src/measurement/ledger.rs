@@ -1,10 +1,10 @@
 //! The ledger: every offered request ends in exactly one outcome.
 //!
-//! A session offers all its requests at the moment it is scheduled. A request belongs to the ledger if that
-//! moment lies in the measured window, whenever the request ends. A request that ends takes one off its
-//! session's [`Account`]. If a session breaks off, the rest of its account gets the outcome that ended it. At
-//! the end of the run, the rest of an account was in flight. The session's requests after the one in progress
-//! were not due yet, so no server failed to answer them.
+//! A session offers all its requests at the moment it is scheduled. A request belongs to the ledger if that moment
+//! lies in the measured window, whenever the request ends. A request that ends reduces its session's [`Account`] by
+//! one. If a session breaks off, the rest of its account gets the outcome that ended it. At the end of the run, the
+//! rest of an account was in flight. The session's requests after the one in progress were not due yet, so no
+//! server failed to answer them.
 //!
 //! A retried request is offered again and gets a new account ([`crate::plan::retry`]). It counts among all requests
 //! like any other, and also among the retries.

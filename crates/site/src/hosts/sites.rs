@@ -25,7 +25,7 @@ struct Others<C> {
     names: Arc<Names>,
     speaks: Option<Speaks>,
     misdirected: u64,
-    /// The next of these sites to be looked after, and when.
+    /// The next of these sites to be updated, and the time of that.
     next: usize,
     due: Nanos,
 }
@@ -45,7 +45,7 @@ impl<C: Clock> Others<C> {
         Some(host)
     }
 
-    /// Looks after one of the sites in turn, because a host that nobody asks for does not do so itself.
+    /// Updates one of the sites in turn, because a site without requests does not update itself.
     fn look_after(&mut self, now: Nanos) {
         if now >= self.due {
             self.due = now + ROOT_CHECKED_EVERY;

@@ -8,7 +8,8 @@ use crate::frame::{SACK_BLOCKS_MAX, SackBlock};
 use crate::wrapping::Seq;
 
 /// The most segments that one connection stores out of order. Linux merges received segments into up to 64
-/// KiB (GRO), and so does a TUN device, so a few suffice. A peer that sends single bytes deserves no more.
+/// KiB (GRO), and so does a TUN device, so a few suffice. A peer that sends single bytes gets no larger
+/// buffer.
 const STORED_SEGMENTS_MAX: usize = 64;
 
 /// A segment that came before an earlier one.

@@ -54,7 +54,7 @@ impl AfXdp {
     ///
     /// # Errors
     /// Undeclared, or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; no Ethernet interface of that name;
-    /// nobody answers for the server or the router towards it.
+    /// no host answers for the server or the router towards it.
     pub fn open(
         interface: &str,
         server: IpAddr,
