@@ -51,8 +51,7 @@ pub struct Group {
     waiters: Waiters,
     share: Share,
     idle: IdleThreads,
-    /// The number of threads that are about to accept or wait for a connection, including threads that have not run
-    /// yet.
+    /// Threads that are about to accept or wait for a connection, including threads that have not run yet.
     free: AtomicUsize,
     /// The time when a thread last took a connection.
     last_taken: AtomicU64,
@@ -137,8 +136,7 @@ impl Group {
         reclaimed
     }
 
-    /// Stops the threads. They finish their connections within the drain timeout, and serve the connections that were
-    /// handed over.
+    /// Stops the threads. They finish their connections within the drain timeout, those handed over included.
     pub fn end_within(&self, drain_timeout: Nanos) {
         let _ = self.drain_until.set(self.clock.now().saturating_add(drain_timeout));
         self.stop_all();
@@ -175,8 +173,7 @@ impl Group {
         self.stop_all();
     }
 
-    /// Returns a guard that stops the threads if the calling thread panics while the guard lives. They would wait for
-    /// that thread's signal otherwise.
+    /// Returns a guard that stops the threads if the calling thread panics. They would wait for its signal otherwise.
     pub fn abandoned_on_panic(&self) -> AbandonOnPanic<'_> {
         AbandonOnPanic(self)
     }
@@ -407,8 +404,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             if group.stop.asked() {
                 let last = self.acceptor.last_newcomer(now);
                 batch.extend(last.or_else(|| lock(&group.leftover).pop()));
-                // The connection may have woken only this thread, and no thread of the process that now has the
-                // listeners.
+                // The connection may have woken only this thread, and none of the process that now has the listeners.
                 if batch.is_empty() && are_passed_on() && !std::mem::replace(&mut self.looked_again, true) {
                     let counts = &mut self.serving.lender.get_mut().counts;
                     self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
@@ -520,8 +516,7 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
         let wanted = if interest.writes() { bits::OUT } else { bits::IN };
         self.set.clear();
         self.set.push(PollFd::new(socket.as_raw_fd(), wanted));
-        // The stop stays readable. The thread polls it until its connection has been told, even if the stop has just
-        // come.
+        // The thread polls the stop, which stays readable, until its connection has been told.
         if !told {
             self.set.push(readable(&self.group.stop.descriptor()));
         }
