@@ -163,16 +163,12 @@ impl Acceptor {
 
     /// Takes one connection from the queue. Never blocks.
     pub fn accept(&mut self, listener: &Listener, now: Nanos, counts: &mut LoopCounts) -> Accepted {
-        if self.newcomer.is_none() {
+        let is_new = self.newcomer.is_none();
+        if is_new {
             match self.take(listener, counts) {
                 Ok(Some((socket, peer))) => {
                     self.fill_reserve();
                     self.offer(socket, peer);
-                    // The reserve comes first: without it nobody else would be answered.
-                    if self.refusals.as_ref().is_some_and(|refusals| !refusals.has_reserve()) {
-                        counts.no_descriptor += 1;
-                        return Accepted::NoRoom(Short::Descriptors);
-                    }
                 }
                 Ok(None) => return Accepted::Dead,
                 // The parent process has shut the inherited listener down, so the stop follows.
@@ -198,6 +194,12 @@ impl Acceptor {
         }
         if self.has_newcomer_refused(now, counts) {
             return Accepted::TurnedAway;
+        }
+        // The reserve comes first: without it other clients get no answer. Room was made for a
+        // held newcomer already.
+        if is_new && self.refusals.as_ref().is_some_and(|refusals| !refusals.has_reserve()) {
+            counts.no_descriptor += 1;
+            return Accepted::NoRoom(Short::Descriptors);
         }
         match self.share.take() {
             Some(slot) => Accepted::Connection(self.arrived(now, slot).expect("there is a newcomer")),
