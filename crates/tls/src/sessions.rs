@@ -1,7 +1,7 @@
 //! The state that all connections share: certificates, tickets, and the accepted versions and suites.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::RealClock;
 use rustls::ServerConfig;
@@ -9,7 +9,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 
 use crate::material::{Material, TlsError};
-use crate::names::{HostOf, Names};
+use crate::names::{HostOf, Names, Owned};
 use crate::session::Session;
 use crate::tickets::{State, Tickets};
 
@@ -100,11 +100,20 @@ impl Sessions {
     /// Reads the files again, and puts their certificates in force from the next handshake on. Tickets stay valid. A
     /// certificate whose files cannot be used stays as it was. Returns an error for each of these. Blocks.
     pub fn read_again(&self) -> Vec<TlsError> {
-        let mut material = self.0.material.lock().unwrap_or_else(PoisonError::into_inner);
-        let (newest, certificates, errors) = material.read_again(&self.0.provider);
-        *material = newest;
-        self.0.names.replace(certificates);
+        // Without the lock: a worker that starts meanwhile gets the certificates in force.
+        let earlier = self.material().clone();
+        let (material, certificates, errors) = earlier.read_again(&self.0.provider);
+        self.put_in_force(material, certificates);
         errors
+    }
+
+    fn put_in_force(&self, material: Material, certificates: Vec<Owned>) {
+        self.0.names.replace(certificates);
+        *self.material() = material;
+    }
+
+    fn material(&self) -> MutexGuard<'_, Material> {
+        self.0.material.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the names that the certificates are for.
@@ -115,8 +124,7 @@ impl Sessions {
     /// Returns the certificates with their private keys, and the keys of tickets. Send them to worker processes over
     /// a private channel only.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let material = self.0.material.lock().unwrap_or_else(PoisonError::into_inner);
-        [&self.0.tickets.state().to_bytes()[..], &material.to_bytes()].concat()
+        [&self.0.tickets.state().to_bytes()[..], &self.material().to_bytes()].concat()
     }
 
     /// Returns sessions with the tickets of another process, or `None` for bytes that [`Sessions::to_bytes`] did not
@@ -133,8 +141,7 @@ impl Sessions {
         let certified =
             material.and_then(|material| Some((material.certified(&self.0.provider).ok()?, material)));
         if let Some((certificates, material)) = certified {
-            self.0.names.replace(certificates);
-            *self.0.material.lock().unwrap_or_else(PoisonError::into_inner) = material;
+            self.put_in_force(material, certificates);
         }
     }
 }

@@ -181,7 +181,7 @@ fn certificates_are_replaced_for_the_next_handshake() {
     under_way.run().unwrap().unwrap();
     fs::copy(&new.files.certificate, &old.files.certificate).unwrap();
     fs::copy(&new.files.key, &old.files.key).unwrap();
-    // The files of another certificate are broken meanwhile.
+    // The key of the other certificate is malformed now.
     fs::write(&other.files.key, "half a ke").unwrap();
     let errors = sessions.read_again();
     let [error] = &errors[..] else { panic!("{errors:?}") };
