@@ -1,4 +1,4 @@
-//! The answers to requests that are refused for want of room, or at a client's limit.
+//! Responses to clients that the server refuses: it has no room, or the client is at a limit.
 
 use bytes::Bytes;
 use http1::{Response, Status};

@@ -206,7 +206,7 @@ impl<'a> Waiter<'a> {
         // A connection that came before this caller entered the queue has woken another waiter or none.
         match self.poll(Some(Nanos::ZERO)) {
             Ok(0) => drop(queue.sleep(self.index)),
-            // A wake-up meanwhile has the same effect: the listeners are tried next.
+            // The thread tries the listeners next, as after a wake-up.
             Ok(_) => drop(queue.withdraw(self.index)),
             Err(error) => {
                 queue.withdraw(self.index);

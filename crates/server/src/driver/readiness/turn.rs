@@ -30,7 +30,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// Continues the connections whose wait for the service is over.
     pub(super) fn resume_arrived(&mut self) {
         for token in std::mem::take(&mut self.arrived) {
-            // A connection that has ended meanwhile needs no resumption.
+            // The connection may have ended before this turn.
             let Some((peer, mut lent)) = self.state.connection(token) else { continue };
             peer.machine.resume(&mut lent);
             // Under edges bytes that came meanwhile have been reported already.

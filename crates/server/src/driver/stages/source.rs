@@ -293,7 +293,7 @@ where
         }));
     }
 
-    /// Keeps a connection that has nothing to do, unless something has come up meanwhile.
+    /// Keeps an idle connection, or hands it on if an event was reported while it was with a stage.
     fn idle(&mut self, mut peer: Box<Peer>) {
         self.has_come_back(&peer);
         let going_down = self.accepting == Accepting::Over && peer.ending != Ending::Told;
