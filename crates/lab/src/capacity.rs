@@ -63,7 +63,7 @@ pub struct Search {
 /// Searches with runs of load: `measure` offers a load, in requests per second, and returns the goodput.
 ///
 /// # Errors
-/// The first error of `measure`. A server that never answers has a capacity of 0, which is no error.
+/// The first error of `measure`. A server that never answers has a capacity of 0, which is not an error.
 pub fn search<E>(
     plan: Search,
     mut measure: impl FnMut(f64) -> Result<OfferedLoad, E>,

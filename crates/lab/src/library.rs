@@ -49,7 +49,7 @@ const OWN: &[Known] = known![
     "overload-work"
 ];
 
-/// The demonstration, which is no part of a report on all.
+/// The demonstration, which is not part of a report on all.
 pub const DEMO: Known = Known { name: "demo", text: include_str!("../../../experiments/demo.toml") };
 
 /// Every experiment, the demonstration first.

@@ -31,7 +31,7 @@ impl Progress {
     pub fn say(&self, line: &str) {
         match self {
             Progress::Bar(bar) => bar.println(line),
-            // A closed standard error is no reason to end an experiment.
+            // A closed standard error is not a reason to end an experiment.
             Progress::Lines => drop(writeln!(std::io::stderr(), "{line}")),
         }
     }

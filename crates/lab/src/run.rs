@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use base::{Clock, Nanos};
-use experiment::Experiment;
+use experiment::{Experiment, Stack};
 use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
 use record::{Manifest, TopologyKind};
 
@@ -40,9 +40,9 @@ use crate::trial::RunTime;
 /// The warning at the start of a run without namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \
                         connection costs the server nothing and it looks better past its capacity than it is.";
-/// The further warning for loads whose TCP is in user space.
-const NO_USER_STACK: &str = "TCP in user space needs network namespaces, and so root: the client uses kernel sockets, \
-                             and is the limit from about twice a server's capacity.";
+/// The warning for loads whose TCP should be in user space and cannot be.
+const NO_USER_STACK: &str = "TCP in user space needs network namespaces and access to /dev/net/tun: the client uses \
+                             kernel sockets, and is the limit from about twice a server's capacity.";
 /// The error of an interrupted run.
 const INTERRUPTED: &str = "interrupted; run the same command again to continue";
 /// Failed starts in a row after which the run leaves a server out.
@@ -157,9 +157,10 @@ fn run_record(
     let mut record = topology.record();
     if topology.kind == TopologyKind::Loopback {
         record.warnings.push(LOOPBACK.to_owned());
-        if experiment.loads.iter().any(|load| load.stack.is_in_user_space()) {
-            record.warnings.push(NO_USER_STACK.to_owned());
-        }
+    }
+    let stacks = || experiment.loads.iter().map(|load| load.stack).filter(|stack| stack.is_in_user_space());
+    if stacks().any(|asked| topology.stack(asked) == Stack::Kernel) {
+        record.warnings.push(NO_USER_STACK.to_owned());
     }
     let config = [
         ("server_cpus".to_owned(), list(&topology.server.cpus)),

@@ -72,7 +72,7 @@ pub enum LoadError {
         /// The last line it wrote.
         stderr: String,
     },
-    /// Its output is no result.
+    /// Its output is not a result.
     #[error("the load generator's result cannot be read: {0}")]
     Shape(#[from] serde_json::Error),
     /// Its ledger does not add up.
@@ -112,7 +112,7 @@ impl Conductor<'_> {
     /// Runs `inrush load` and watches. Blocks.
     ///
     /// # Errors
-    /// [`LoadError`]. A generator that could not offer the load is no error: the result says so.
+    /// [`LoadError`]. A generator that could not offer the load is not an error: the result says so.
     pub fn offer(&mut self, server: &RunningServer, run: LoadRun) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
         let most = if run.stack == Stack::AfXdp { 1 } else { THREADS_MAX };

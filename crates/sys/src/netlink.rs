@@ -1,7 +1,7 @@
 //! The few netlink requests of servers and experiments: links, addresses, routes, and existing sockets.
 //!
 //! Owns building and reading the messages of rtnetlink (rtnetlink(7)) and of sock_diag (sock_diag(7)). This
-//! is no general netlink library: it knows these requests and nothing else. Messages are built and parsed as
+//! is not a general netlink library: it knows these requests and nothing else. Messages are built and parsed as
 //! bytes, so there is no unsafe code here.
 //!
 //! Invariants: a socket speaks for the network namespace of the thread that opened it, even if another thread
@@ -337,9 +337,9 @@ pub struct LinkStatistics {
     pub received: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Received packets that were dropped for want of room.
+    /// Received packets that were dropped because a queue was full.
     pub received_dropped: u64,
-    /// Packets to send that were dropped for want of room.
+    /// Outgoing packets that were dropped because a queue was full.
     pub sent_dropped: u64,
 }
 
@@ -526,7 +526,7 @@ mod tests {
         let peer = client.local_addr().unwrap();
         assert!(diagnostics.connection_exists(address, peer).unwrap());
         let stranger = "127.0.0.9:9".parse().unwrap();
-        assert!(!diagnostics.connection_exists(address, stranger).unwrap(), "a listener is no connection");
+        assert!(!diagnostics.connection_exists(address, stranger).unwrap(), "a listener is not a connection");
         assert!(!diagnostics.connection_exists("127.0.0.9:9".parse().unwrap(), peer).unwrap());
         assert!(diagnostics.connection_exists(address, "[::1]:9".parse().unwrap()).is_err());
         let (accepted, _) = listener.accept().unwrap();

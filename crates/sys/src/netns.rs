@@ -97,7 +97,7 @@ impl NetworkNamespace {
         Ok(found)
     }
 
-    /// Kills every process in the namespace until there is none, including those started meanwhile. Returns
+    /// Kills every process in the namespace until there is none, including new ones. Returns
     /// the number of killed processes. Blocks until they are gone.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl NetworkNamespace {
             let mut dying = Vec::new();
             for pid in self.processes()? {
                 let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-                // Another process may have got the number meanwhile. The descriptor now holds it, so check
+                // Another process may have the number by now. The descriptor now holds it, so check
                 // again.
                 if !self.processes()?.contains(&pid) {
                     continue;
@@ -178,7 +178,7 @@ pub fn steer_receive(device: &str, cpus: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Runs `make`, and assigns the packets of devices that are made meanwhile in the calling thread's namespace to these CPUs.
+/// Runs `make`, and assigns the packets of the devices that `make` adds to the calling thread's namespace to these CPUs.
 /// That takes CAP_NET_ADMIN in the namespace, where [`steer_receive`] takes root of the machine.
 ///
 /// # Errors

@@ -150,8 +150,8 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     /// `NotFound` if there is no such program; `PermissionDenied` if it may not be executed or the namespace
-    /// may not be entered; EINVAL if none of the CPUs is allowed; the errors of fork(2) for want of
-    /// resources.
+    /// may not be entered; EINVAL if none of the CPUs is allowed; the errors of fork(2) if
+    /// resources run out.
     pub fn start(&self) -> io::Result<Child> {
         #[allow(clippy::disallowed_methods, reason = "this is the home of child processes")]
         let mut command = Command::new(&self.path);
@@ -224,7 +224,7 @@ fn prepare_child(
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     if let Some(namespace) = namespace {
-        // SAFETY: setns(2) takes numbers only. It reports an error for a number that is no namespace.
+        // SAFETY: setns(2) takes numbers only. It reports an error for a number that is not a namespace.
         check(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) })?;
     }
     if let Some(cgroup) = cgroup {

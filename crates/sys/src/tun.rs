@@ -9,7 +9,7 @@
 //! [`OFFLOAD_HEADER`] bytes precedes each packet (`struct virtio_net_hdr`). The kernel then leaves checksums
 //! incomplete, as it does for such a card, and hands over TCP segments of up to 64 KiB.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -37,6 +37,15 @@ pub fn checksum_missing(start: u16, offset: u16) -> [u8; OFFLOAD_HEADER] {
 /// packet or has verified it.
 pub fn checksum_is_known(header: &[u8; OFFLOAD_HEADER]) -> bool {
     header[0] & (CHECKSUM_MISSING | CHECKSUM_VALID) != 0
+}
+
+/// Tells whether this user may open the device file, whatever its capabilities. Some machines leave the file to root.
+pub fn may_open() -> bool {
+    open_clone_device().is_ok()
+}
+
+fn open_clone_device() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE)
 }
 
 /// One end of a link, whose other end the kernel has.
@@ -83,8 +92,8 @@ impl Tun {
     /// another processor.
     ///
     /// # Errors
-    /// EINVAL if the bytes are no IP packet; EIO while the device is down; `WouldBlock` and ENOBUFS for want
-    /// of memory.
+    /// EINVAL if the bytes are no IP packet; EIO while the device is down; `WouldBlock` and ENOBUFS if
+    /// memory runs out.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, packet))?;
         Ok(())
@@ -96,8 +105,7 @@ fn open(name: &str, flags: libc::c_int) -> io::Result<(Tun, String)> {
     let named = |error: io::Error| {
         io::Error::new(error.kind(), format!("make the TUN device {name} with {CLONE_DEVICE}: {error}"))
     };
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(CLONE_DEVICE);
-    let fd = OwnedFd::from(file.map_err(named)?);
+    let fd = OwnedFd::from(open_clone_device().map_err(named)?);
     // SAFETY: an ifreq consists of integers, bytes and pointers that are not followed here: zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
@@ -166,7 +174,7 @@ mod tests {
         let mut text = [0; 8];
         let (length, from) = socket.recv_from(&mut text).unwrap();
         assert_eq!((&text[..length], from.port()), (&b"out"[..], 900));
-        assert!(tun.write(&[0; 4]).is_err(), "that is no packet");
+        assert!(tun.write(&[0; 4]).is_err(), "that is not a packet");
     }
 
     #[test]

@@ -240,7 +240,7 @@ fn requests_per_session(workload: &str, length: Option<&str>) -> Result<f64, Str
     let (low, high) = length.split_once("..").unwrap_or((length, length));
     match (low.parse::<f64>(), high.parse::<f64>()) {
         (Ok(low), Ok(high)) if low >= 1.0 && high >= low && high.is_finite() => Ok(f64::midpoint(low, high)),
-        _ => Err(format!("'{length}' is no number of requests; accepted are 1, N and LO..HI")),
+        _ => Err(format!("'{length}' is not a number of requests; expected 1, N or LO..HI")),
     }
 }
 

@@ -90,7 +90,7 @@ impl Observer {
     /// Reads all counters.
     ///
     /// # Errors
-    /// Those of reading files in /proc.
+    /// The errors of reading files in /proc.
     pub fn read(&mut self, clock: &dyn Clock) -> io::Result<Reading> {
         let stat = self.stat.read()?;
         let cpus = self.server_cpus.iter().chain(&self.client_cpus);
@@ -116,7 +116,7 @@ impl Observer {
     /// listeners and connections, accepted or not, without TIME-WAIT.
     ///
     /// # Errors
-    /// Those of reading files in /proc.
+    /// The errors of reading files in /proc.
     pub fn sockets_in_use(&mut self) -> io::Result<u64> {
         let now = sockets_in_use(&self.sockstat.read()?);
         Ok(now.saturating_sub(self.sockets_at_start))

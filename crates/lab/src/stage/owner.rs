@@ -21,7 +21,7 @@ pub fn prefix() -> String {
 /// it, because some servers give up root.
 ///
 /// # Errors
-/// Those of making it.
+/// The errors of making the folder.
 pub fn temporary_folder() -> std::io::Result<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let prefix = prefix();

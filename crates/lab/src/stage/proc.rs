@@ -15,7 +15,7 @@ impl ProcFile {
     /// Opens the file.
     ///
     /// # Errors
-    /// Those of opening it.
+    /// The errors of opening it.
     pub fn open(path: &str) -> io::Result<ProcFile> {
         File::open(path).map(ProcFile)
     }
@@ -23,7 +23,7 @@ impl ProcFile {
     /// The current text. Reading from the beginning makes the kernel write the file anew.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// The errors of reading it.
     pub fn read(&mut self) -> io::Result<String> {
         let mut text = String::new();
         self.0.rewind()?;

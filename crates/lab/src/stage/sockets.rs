@@ -25,7 +25,7 @@ impl SocketCounters {
     /// Opens the files.
     ///
     /// # Errors
-    /// Those of opening files in /proc.
+    /// The errors of opening files in /proc.
     pub fn of(side: &Side) -> io::Result<SocketCounters> {
         side.enter(|| {
             Ok(SocketCounters {
@@ -39,7 +39,7 @@ impl SocketCounters {
     /// Returns the connection attempts so far.
     ///
     /// # Errors
-    /// Those of reading files in /proc.
+    /// The errors of reading files in /proc.
     pub fn attempts(&mut self) -> io::Result<Attempts> {
         let opened = proc::counter(&self.snmp.read()?, "Tcp:", "ActiveOpens");
         let resent = proc::counter(&self.netstat.read()?, "TcpExt:", "TCPSynRetrans");
@@ -49,7 +49,7 @@ impl SocketCounters {
     /// Returns the number of TCP sockets. Connecting ones count, those in TIME-WAIT do not.
     ///
     /// # Errors
-    /// Those of reading files in /proc.
+    /// The errors of reading files in /proc.
     pub fn sockets(&mut self) -> io::Result<u64> {
         Ok(proc::sockets_in_use(&self.sockstat.read()?))
     }

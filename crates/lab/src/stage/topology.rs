@@ -82,7 +82,7 @@ impl Side {
     /// Runs `work` in this side's network, in a thread of its own if needed.
     ///
     /// # Errors
-    /// Those of entering the namespace, and of `work`.
+    /// The errors of entering the namespace, and of `work`.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         match &self.namespace {
             Some(namespace) => namespace.enter(work)?,
@@ -93,7 +93,7 @@ impl Side {
     /// Returns a TCP port of this side without a listener.
     ///
     /// # Errors
-    /// Those of bind(2).
+    /// The errors of bind(2).
     pub fn free_port(&self) -> io::Result<SocketAddr> {
         let address = IpAddr::from(self.addresses[0]);
         self.enter(|| TcpListener::bind((address, 0))?.local_addr())
@@ -139,24 +139,32 @@ impl Topology {
     /// and sessions begin late by milliseconds.
     ///
     /// Over TUN it runs in the server's namespace, because the TUN device leads there.
-    pub fn generator(&self, path: impl Into<PathBuf>, stack: Stack) -> Program<'_> {
-        let is_over_tun = stack == Stack::User && self.kind == TopologyKind::Namespaces;
-        let side = if is_over_tun { &self.server } else { &self.client };
+    pub fn generator(&self, path: impl Into<PathBuf>, asked: Stack) -> Program<'_> {
+        let side = if self.stack(asked) == Stack::User { &self.server } else { &self.client };
         let program = side.program(path).on_cpus(&self.client.cpus);
         if self.sides_have_own_cpus() { program.real_time() } else { program }
     }
 
-    /// The flags that give the generator's connections their place. On loopback all are kernel sockets.
-    pub fn place_of_connections(&self, stack: Stack) -> Vec<String> {
+    /// Returns the TCP that the generator can have here in place of the one that the load asks for. AF_XDP is root's
+    /// alone. Without namespaces, or without the right to open the TUN device, connections are kernel sockets.
+    pub fn stack(&self, asked: Stack) -> Stack {
+        let has_namespaces = self.kind == TopologyKind::Namespaces;
+        match asked {
+            Stack::AfXdp if has_namespaces && rustix::process::geteuid().is_root() => Stack::AfXdp,
+            Stack::AfXdp | Stack::User if has_namespaces && sys::tun::may_open() => Stack::User,
+            _ => Stack::Kernel,
+        }
+    }
+
+    /// The flags that give the generator's connections their place.
+    pub fn place_of_connections(&self, asked: Stack) -> Vec<String> {
         let ((net, length), cpus) = (CLIENT_NET, list(&self.server.cpus));
-        let flags = match stack {
-            Stack::User if self.kind == TopologyKind::Namespaces => {
-                format!("--stack=user --server-cpus={cpus}")
-            }
-            Stack::AfXdp if self.kind == TopologyKind::Namespaces => {
+        let flags = match self.stack(asked) {
+            Stack::User => format!("--stack=user --server-cpus={cpus}"),
+            Stack::AfXdp => {
                 format!("--stack=user --link=af-xdp:{LINK} --source-net={net}/{length} --i-own-this-server")
             }
-            _ => format!("--source-ip={}", source_range(&self.client.addresses)),
+            Stack::Kernel => format!("--source-ip={}", source_range(&self.client.addresses)),
         };
         flags.split(' ').map(str::to_owned).collect()
     }

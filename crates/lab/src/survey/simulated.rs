@@ -31,7 +31,7 @@ pub struct Simulated {
     pub full_queue_ns: f64,
     /// The outcome of the excess.
     pub excess: Outcome,
-    /// A later reply is no goodput.
+    /// A later reply is not goodput.
     pub deadline: Nanos,
     /// The highest 99th percentile that is allowed.
     pub p99_most_ns: f64,

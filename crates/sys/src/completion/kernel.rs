@@ -64,7 +64,7 @@ pub enum Submission {
     Close(RawFd),
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// The operation's name.
@@ -112,7 +112,7 @@ pub trait Kernel {
     /// Hands over the submission queue, does pending work, and sleeps for a report (`io_uring_enter`).
     ///
     /// # Errors
-    /// Those of `io_uring_enter`, such as EINTR, ETIME and EBUSY.
+    /// The errors of `io_uring_enter`, such as EINTR, ETIME and EBUSY.
     fn enter(&mut self, sleep: Sleep) -> io::Result<()>;
 
     /// True if a report can be taken.

@@ -93,7 +93,7 @@ struct Pending {
     descriptor: RawFd,
     /// Open while the operation is in flight, as in a real kernel.
     file: OwnedFd,
-    /// What a send found in its memory.
+    /// The bytes that a send found in its memory.
     lent: Vec<u8>,
     /// Its descriptor has been closed.
     is_closed: bool,
@@ -148,7 +148,7 @@ impl SimulatedKernel {
         Rc::clone(&self.faults)
     }
 
-    /// Connections that have come and have not woken an accept yet. Whoever connects adds to them.
+    /// Connections that have come and have not woken an accept yet. A client that connects adds one.
     pub fn arrivals(&self) -> Rc<Cell<usize>> {
         Rc::clone(&self.arrivals)
     }
@@ -196,7 +196,7 @@ impl SimulatedKernel {
                 kept.push(pending);
                 continue;
             }
-            // What can be carried out may overtake the cancellation.
+            // An operation that is ready may overtake its cancellation.
             if !self.one_in(2) || self.attempt(&mut pending) {
                 self.faults.borrow_mut().cancelled += 1;
                 self.report(&pending, Err(Errno::CANCELED), false, None);

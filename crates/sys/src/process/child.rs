@@ -69,7 +69,7 @@ impl Child {
     /// Asks the child to end (SIGTERM), and does not wait for it.
     ///
     /// # Errors
-    /// The errors of pidfd_send_signal(2). A child that has ended already is no error.
+    /// The errors of pidfd_send_signal(2). A child that has ended already is not an error.
     pub fn ask_to_end(&self) -> io::Result<()> {
         self.signal(Signal::TERM)
     }
