@@ -45,7 +45,7 @@ enum {
 #define NETWORK16(host) ((u16)__builtin_bswap16(host))
 #define NETWORK32(host) ((u32)__builtin_bswap32(host))
 
-/* A single access to memory that user space or another processor may change meanwhile. */
+/* A single access to memory that user space or another processor may change at any time. */
 #define READ_ONCE(place) (*(const volatile typeof(place) *)&(place))
 #define WRITE_ONCE(place, value) (*(volatile typeof(place) *)&(place) = (value))
 

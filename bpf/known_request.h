@@ -45,7 +45,7 @@ inlined u64 compare_block(const u64 *a, const u64 *b) {
 }
 
 /* Returns true if a place has the request of the segment, and notes its object. If the server changes the place
- * meanwhile, the version differs before and after. */
+ * during the comparison, the version differs before and after. */
 apart int is_here(u32 place, u64 hash) {
     struct scratch *scratch = scratch_of(IN);
     struct request *here = map_lookup(&requests, &place);

@@ -215,9 +215,9 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
         let doubt = match run.verdict {
             Verdict::Valid => None,
             Verdict::Degraded => Some("is degraded"),
-            Verdict::Unreachable | Verdict::NotMeasured => Some("is no valid run"),
+            Verdict::Unreachable | Verdict::NotMeasured => Some("is not a valid run"),
             Verdict::GeneratorLimited => {
-                Some("is no valid run, the generator was the limit, so a difference may not be the server's")
+                Some("is not a valid run, the generator was the limit, so a difference may not be the server's")
             }
         };
         found.extend(doubt.map(|doubt| format!("{name} {doubt}. {}", run.reasons.join(" "))));
@@ -396,7 +396,7 @@ mod tests {
         assert!(comparison.rows.iter().all(|row| row.change == Change::Unknown));
         let told = comparison.warnings.join("\n");
         for part in [
-            "b.json is no valid run, the generator was the limit",
+            "b.json is not a valid run, the generator was the limit",
             "b.json has 9 measured",
             "differ in rate: '1000/s' in A, not given in B",
         ] {

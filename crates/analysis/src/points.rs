@@ -164,7 +164,7 @@ fn scale(
     }
 }
 
-/// Returns the categories of an axis: all its values, if at least one is no number; otherwise none.
+/// Returns the categories of an axis: all its values, if at least one is not a number; otherwise none.
 fn categories(experiment: &Experiment, x: &str) -> Vec<String> {
     let Some(axis) = experiment.axis(x) else { return Vec::new() };
     if axis.values.iter().all(|value| value.number().is_some()) {

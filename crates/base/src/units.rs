@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Error: a text is no number with its unit. The message names the accepted texts, and the likely meaning if
+/// Error: a text is not a number with its unit. The message names the accepted texts, and the likely meaning if
 /// there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not {expected}{}", self.guess())]

@@ -268,7 +268,7 @@ impl Admission {
     /// and the time of one of `repeat` runs.
     ///
     /// # Errors
-    /// Those of [`sys::bpf::test_run`].
+    /// The errors of [`sys::bpf::test_run`].
     pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<sys::bpf::TestRun, BpfError> {
         self.loaded.test_run(packet, repeat)
     }

@@ -136,7 +136,7 @@ impl Steering {
     /// last descriptor is closed.
     ///
     /// # Errors
-    /// [`BpfError::System`] for a socket that does not listen, or that is no member of a group.
+    /// [`BpfError::System`] for a socket that does not listen, or that is not a member of a group.
     ///
     /// # Panics
     /// If the address was not added, or the worker is past [`WORKERS`].

@@ -75,7 +75,7 @@ impl XskRedirect {
     /// Runs the program on a packet of queue 0 that begins with its Ethernet header and reaches no network.
     ///
     /// # Errors
-    /// Those of [`sys::bpf::test_run`].
+    /// The errors of [`sys::bpf::test_run`].
     pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<sys::bpf::TestRun, BpfError> {
         self.loaded.test_run(packet, repeat)
     }

@@ -12,13 +12,13 @@ use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     /// No entry in the user database.
-    #[error("there is no such user on this machine; accepted are NAME or NAME:GROUP, by name or number")]
+    #[error("there is no such user on this machine; expected NAME or NAME:GROUP, by name or number")]
     NoUser,
     /// No entry in the group database.
-    #[error("there is no such group on this machine; accepted are NAME or NAME:GROUP, by name or number")]
+    #[error("there is no such group on this machine; expected NAME or NAME:GROUP, by name or number")]
     NoGroup,
     /// The account has the rights that are to be given up.
-    #[error("accepted are users other than root, whose rights are to be given up")]
+    #[error("root keeps its rights; expected another user")]
     Root,
     /// The process cannot change its user.
     #[error("only root can change to another user; leave the setting out, or start the server as root")]
@@ -169,7 +169,7 @@ mod tests {
         assert!(refused("").starts_with("there is no such user"));
         assert!(refused("12345").starts_with("there is no such group"));
         assert!(refused("nobody:no-such-group").starts_with("there is no such group"));
-        assert!(refused("root").starts_with("accepted are users other than root"));
-        assert!(refused("0:0").starts_with("accepted are users other than root"));
+        assert!(refused("root").starts_with("root keeps its rights"));
+        assert!(refused("0:0").starts_with("root keeps its rights"));
     }
 }

@@ -15,8 +15,8 @@ pub enum Trigger {
     Edge,
 }
 
-/// The ways in which a mechanism can lose reports for want of room. After a loss every descriptor must be
-/// polled.
+/// The ways in which a mechanism can lose reports when its queue is full. After a loss every descriptor must
+/// be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {

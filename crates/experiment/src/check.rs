@@ -62,17 +62,17 @@ impl<'a> Check<'a> {
         let (plan, quick) = (&self.experiment.plan, &self.experiment.quick);
         let counts = [Some(plan.trials), quick.trials];
         self.require(counts.iter().flatten().all(|trials| (1..=1000).contains(trials)), || {
-            "trials: accepted are whole numbers from 1 to 1000".to_owned()
+            "trials: expected a whole number from 1 to 1000".to_owned()
         });
         let times = [Some(plan.duration), quick.duration];
         self.require(times.iter().flatten().all(|time| *time > Nanos::ZERO), || {
-            "duration: accepted are times above 0".to_owned()
+            "duration: expected a time above 0".to_owned()
         });
         let budgets = [plan.budget, quick.budget];
         self.require(budgets.iter().flatten().all(|time| *time > Nanos::ZERO), || {
-            "budget: accepted are times above 0".to_owned()
+            "budget: expected a time above 0".to_owned()
         });
-        self.require(plan.noise > 0.0, || "noise: accepted are cores above 0".to_owned());
+        self.require(plan.noise > 0.0, || "noise: expected a number of cores above 0".to_owned());
     }
 
     fn names(&mut self) {
@@ -130,7 +130,7 @@ impl<'a> Check<'a> {
                 format!("server '{name}': tls goes with kind = \"inrush\" and kind = \"nginx\"")
             });
             self.require(server.backlog.is_none_or(|length| (1..=65535).contains(&length)), || {
-                format!("server '{name}': backlog: accepted are whole numbers from 1 to 65535")
+                format!("server '{name}': backlog: expected a whole number from 1 to 65535")
             });
             let apache = matches!(server.kind, ServerKind::ApachePrefork | ServerKind::ApacheEvent);
             self.require(apache || server.workers.is_none(), || {
@@ -142,7 +142,7 @@ impl<'a> Check<'a> {
         let quotas = self.experiment.servers.iter().filter_map(|server| server.cpu_quota);
         for quota in quotas.chain(self.experiment.common.cpu_quota) {
             self.require((0.01..=64.0).contains(&quota), || {
-                format!("cpu-quota {quota}: accepted are cores from 0.01 to 64")
+                format!("cpu-quota {quota}: expected a number of cores from 0.01 to 64")
             });
         }
         if let Some(of) = &self.experiment.capacity.of {
@@ -242,11 +242,11 @@ impl<'a> Check<'a> {
             for (term, factor) in &derived.sum {
                 let is_derived = self.experiment.metric(term).is_some();
                 self.require(!is_derived, || {
-                    format!("metric '{name}': '{term}' is derived itself; accepted are metrics of trials")
+                    format!("metric '{name}': '{term}' is derived itself; expected a metric of trials")
                 });
                 self.metric(&format!("metric '{name}'"), term);
                 self.require(factor.is_finite(), || {
-                    format!("metric '{name}': {term} = {factor} is no number")
+                    format!("metric '{name}': {term} = {factor} is not a number")
                 });
             }
         }
@@ -296,7 +296,7 @@ impl<'a> Check<'a> {
         let place = format!("figure '{}'", figure.id);
         let fit = |c: char| c.is_ascii_alphanumeric() || c == '-';
         self.require(!figure.id.is_empty() && figure.id.chars().all(fit), || {
-            format!("{place}: its id becomes a file name; accepted are letters, digits and hyphens")
+            format!("{place}: its id becomes a file name; expected letters, digits and hyphens")
         });
         self.require(!figure.y.is_empty(), || format!("{place} has no y"));
         self.axis_or_metric(&place, &figure.x);
@@ -337,7 +337,7 @@ impl<'a> Check<'a> {
             }
         }
         self.require((0.0..=1.0).contains(&claim.tolerance), || {
-            format!("{place}: tolerance: accepted are shares from 0 to 1")
+            format!("{place}: tolerance: expected a share from 0 to 1")
         });
         self.require(claim.expected.at_least <= claim.expected.at_most, || {
             format!("{place}: at-least is above at-most")

@@ -198,7 +198,7 @@ impl TryFrom<ClaimFile> for Claim {
         .collect();
         let [measure] = <[Measure; 1]>::try_from(measures).map_err(|found| {
             format!(
-                "the claim '{}' measures {} things; accepted is one of value, ratio, slope, knee, peak, crossing \
+                "the claim '{}' measures {} things; expected one of value, ratio, slope, knee, peak, crossing \
                  and best",
                 file.text,
                 found.len()

@@ -243,7 +243,7 @@ pub struct Common {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsKey {
-    /// What most sites have: a signature costs some 30 us.
+    /// The key of most sites. A signature costs some 30 us.
     P256,
     /// A signature costs about ten times as much.
     P384,
@@ -272,7 +272,7 @@ impl Experiment {
     /// Reads an experiment file.
     ///
     /// # Errors
-    /// [`Mistakes`]: the text is no TOML, or its parts contradict each other.
+    /// [`Mistakes`]: the text is not TOML, or its parts contradict each other.
     pub fn parse(text: &str) -> Result<Experiment, Mistakes> {
         let experiment: Experiment =
             toml::from_str(text).map_err(|error| Mistakes(vec![nearest::explain(text, &error)]))?;

@@ -23,7 +23,8 @@ impl Rate {
     /// # Errors
     /// One sentence that names the accepted forms.
     pub fn parse(text: &str) -> Result<Rate, String> {
-        let refuse = || format!("'{text}' is no rate; accepted are 2k, 400 and 1.5 {OF_CAPACITY}");
+        let refuse =
+            || format!("'{text}' is not a rate; expected a rate such as 2k, 400 or 1.5 {OF_CAPACITY}");
         match text.trim().strip_suffix(OF_CAPACITY) {
             Some(factor) => match factor.trim().parse() {
                 Ok(factor) if factor > 0.0 && f64::is_finite(factor) => Ok(Rate::OfCapacity(factor)),
@@ -120,7 +121,10 @@ mod tests {
         assert_eq!(Rate::parse("2k"), Ok(Rate::PerSecond(2000.0)));
         for wrong in ["", "0", "0 x capacity", "inf x capacity", "x capacity", "fast"] {
             let error = Rate::parse(wrong).unwrap_err();
-            assert!(error.ends_with("is no rate; accepted are 2k, 400 and 1.5 x capacity"), "{error}");
+            assert!(
+                error.ends_with("is not a rate; expected a rate such as 2k, 400 or 1.5 x capacity"),
+                "{error}"
+            );
         }
     }
 }

@@ -55,9 +55,7 @@ impl FromStr for Ready {
             None if text == "connect" => Ok(Ready::Connects),
             Some(("GET", path)) if path.starts_with('/') => Ok(Ready::Answers(path.to_owned())),
             Some(("line", rest)) if !rest.trim().is_empty() => Ok(Ready::Says(rest.trim().to_owned())),
-            _ => {
-                Err(format!("'{text}' is no readiness check; accepted are connect, GET /PATH and line TEXT"))
-            }
+            _ => Err(format!("'{text}' is not a readiness check; expected connect, GET /PATH or line TEXT")),
         }
     }
 }

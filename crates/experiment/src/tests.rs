@@ -114,7 +114,11 @@ fn names_that_do_not_exist_are_named_with_the_nearest() {
 fn what_does_not_fit_together_is_said() {
     for (from, to, expected) in [
         ("at-least = 1.2", "", "the claim 'inf beats one' needs at-least or at-most"),
-        ("\"{offered} x capacity\"", "\"{offered} fast\"", "load 'one-packet': rate: '0.5 fast' is no rate"),
+        (
+            "\"{offered} x capacity\"",
+            "\"{offered} fast\"",
+            "load 'one-packet': rate: '0.5 fast' is not a rate",
+        ),
         ("name = \"inf\"", "name = \"one\"", "there are two servers called 'one'"),
         ("quick = [1.5]", "quick = [7]", "axis 'offered': the quick value 7 is none of its values"),
         ("flags = [\"--accept-limit\", \"1\"]", "kind = \"command\"", "server 'one': a command goes with"),
@@ -128,14 +132,14 @@ fn what_does_not_fit_together_is_said() {
             "y = \"goodput_per_s\"\nheadline = \"all\"",
             "figure '2': headline: {y} is missing",
         ),
-        ("[quick]\ntrials = 1", "[quick]\nbudget = \"0s\"", "budget: accepted are times above 0"),
+        ("[quick]\ntrials = 1", "[quick]\nbudget = \"0s\"", "budget: expected a time above 0"),
         ("[quick]", "[capacity]\nload = \"two\"\n[quick]", "capacity: load 'two' is not known"),
         (
             "\"{offered} x capacity\"",
             "\"2k\"\n[capacity]\nload = \"one-packet\"",
             "capacity: load 'one-packet' has no rate that",
         ),
-        ("[quick]\ntrials = 1", "[quick]\ntrials = 0", "trials: accepted are whole numbers from 1 to 1000"),
+        ("[quick]\ntrials = 1", "[quick]\ntrials = 0", "trials: expected a whole number from 1 to 1000"),
     ] {
         let wrong = mistake(from, to);
         assert!(wrong.contains(expected), "{wrong}");

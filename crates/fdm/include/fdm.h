@@ -14,8 +14,8 @@
  *   ENOTRECOVERABLE   a fault in the library; it is stopped now and can be started again
  *
  * Threads: there is one instance a process. It may be used from any thread, but from one at a time: calls
- * must not overlap. One that does - in a second thread, in a signal handler, or while fdm_wait_event
- * blocks elsewhere - fails with EBUSY and does no harm. A child of fork(2) has a copy of its own; where
+ * must not overlap. An overlapping call (in a second thread, in a signal handler, or while fdm_wait_event
+ * blocks elsewhere) fails with EBUSY and does no harm. A child of fork(2) has a copy of its own; where
  * another thread was in a call at the time of the fork, all calls in the child fail with EBUSY.
  *
  * Descriptors stay the caller's. Unregister one before it is closed: its number may be given to another,
@@ -34,7 +34,7 @@ extern "C" {
 /* A bit of fdm_event_t.events besides those of poll(2): the deadline of the descriptor has passed. */
 #define FDM_TIMEOUT 0x4000
 
-/* What happened to one descriptor. */
+/* An event of one descriptor. */
 typedef struct {
     int fd;
     short events;  /* POLLIN, POLLOUT, POLLERR, POLLHUP, POLLNVAL, FDM_TIMEOUT: at least one of them */

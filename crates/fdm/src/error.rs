@@ -17,7 +17,7 @@ pub(crate) enum Error {
     /// A pointer is null, or a value is out of range.
     #[error("an argument or setting is out of range")]
     Invalid,
-    /// The number is no open descriptor.
+    /// The number is not an open descriptor.
     #[error("not an open descriptor")]
     BadDescriptor,
     /// The descriptor is registered already.

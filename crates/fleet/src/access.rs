@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::error::FleetError;
 
-/// An agent that has not renewed its presence for this time is no member any more.
+/// An agent that has not renewed its presence for this time is no longer a member.
 pub(crate) const PRESENCE_AGE: Duration = Duration::from_secs(5);
 
 /// The longest run, with time to deliver its parts.

@@ -95,7 +95,7 @@ async fn take_orders(
             None => return Err(FleetError::nats("waiting for orders")("the watch has ended")),
         };
         let Some((run, _)) = entry.key.split_once('.') else { continue };
-        // A message that is no order at all comes from another version, or from no coordinator.
+        // A message that is not an order comes from another version, or from no coordinator.
         let Ok(order) = serde_json::from_slice::<Order>(&entry.value) else {
             say("an order was not understood; give all machines the same version");
             continue;

@@ -92,7 +92,7 @@ impl<'a> Membership<'a> {
         self.busy.set(busy);
     }
 
-    /// Leaves the fleet. A failure to do so is no error, because NATS forgets the entry by itself.
+    /// Leaves the fleet. A failure to do so is not an error, because NATS forgets the entry by itself.
     pub async fn leave(&self) {
         let _ = self.nats.agents.purge(self.name).await;
     }

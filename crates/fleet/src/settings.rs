@@ -17,7 +17,7 @@ pub struct Name(String);
 
 /// The text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an agent's name: accepted are 1 to {NAME_MAX} letters, digits, '-' and '_'")]
+#[error("'{0}' is not an agent's name: expected 1 to {NAME_MAX} letters, digits, '-' and '_'")]
 pub struct NotAName(String);
 
 impl FromStr for Name {

@@ -17,7 +17,7 @@ pub(crate) struct Standings {
 struct Open {
     /// The number of threads.
     threads: usize,
-    /// Those that have told of the interval that ends at `at_s`.
+    /// Agents that have reported the interval that ends at `at_s`.
     told: usize,
     at_s: f64,
     offered_per_s: f64,

@@ -181,7 +181,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes a beat. One that cannot be read keeps nobody alive.
+    /// Takes a beat. A malformed beat does not count as a sign of life.
     fn hear(&self, payload: &[u8]) {
         let Ok(beat) = serde_json::from_slice::<Beat>(payload) else { return };
         self.pulse.beat(on_agents_clock(Nanos(beat.sent_ns), self.reading.offset_ns));

@@ -93,7 +93,7 @@ impl fmt::Display for Wait {
 
 /// The text names no way to wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not a way to wait: accepted are {}", Wait::ALL.map(Wait::name).join(", "))]
+#[error("'{given}' is not a way to wait: expected {}", Wait::ALL.map(Wait::name).join(", "))]
 pub struct UnknownWait {
     given: String,
 }
@@ -122,6 +122,6 @@ mod tests {
             assert_eq!(wait.name().parse(), Ok(wait));
         }
         let error = "knock".parse::<Wait>().unwrap_err().to_string();
-        assert!(error.starts_with("'knock' is not a way to wait: accepted are accept, poll,"), "{error}");
+        assert!(error.starts_with("'knock' is not a way to wait: expected accept, poll,"), "{error}");
     }
 }

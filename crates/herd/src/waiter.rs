@@ -133,7 +133,7 @@ impl Waiter {
             self.about_to_sleep();
             queue.sleep(self.index);
         } else {
-            // A wake-up for another connection may have come meanwhile; the next turn looks before it sleeps.
+            // Another connection may have woken this task already. The next turn looks before it sleeps.
             queue.withdraw(self.index);
         }
         Ok(turn)

@@ -95,7 +95,7 @@ pub(crate) fn set_once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Resu
     }
 }
 
-/// Checks a field that is no pseudo-field (RFC 9113, 8.2.1 and 8.2.2), and returns its name.
+/// Checks a field that is not a pseudo-field (RFC 9113, 8.2.1 and 8.2.2), and returns its name.
 pub(crate) fn field_name<'a>(name: &'a [u8], value: &[u8]) -> Result<&'a str, Refusal> {
     let is_name = |byte: &u8| is_token_byte(*byte) && !byte.is_ascii_uppercase();
     let has_blank_ends = [value.first(), value.last()].iter().any(|end| matches!(end, Some(b' ' | b'\t')));

@@ -321,7 +321,7 @@ fn unknown_frames_and_settings_have_no_effect() {
 }
 
 proptest! {
-    /// Whatever comes after the greeting, no stream ends twice, and nothing panics.
+    /// No frames after the greeting end a stream twice or cause a panic.
     #[test]
     fn any_frames_end_a_stream_at_most_once(
         frames in prop::collection::vec(

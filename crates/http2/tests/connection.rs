@@ -51,7 +51,7 @@ fn rfc813_a_small_rest_of_a_window_waits_but_not_for_ever() {
     peer.expire();
     assert_eq!(Peer::content(&peer.frames(), 1).0.len(), 1000);
     assert_eq!(peer.now, begin.saturating_add(Nanos::from_millis(100)));
-    // The next small rest waits for as long, and joins what comes meanwhile.
+    // The next small rest waits for the same time, and joins later window updates.
     peer.receive(&windows(1000).concat());
     peer.receive(&windows(3096).concat());
     assert_eq!(peer.frames().iter().map(|frame| frame.3.len()).collect::<Vec<_>>(), [4096]);

@@ -56,7 +56,7 @@ impl ConfigFile {
         let wrong = if is_empty(self) && !is_empty(before) {
             "it has no settings any more; if all of them should have their defaults, restart the server"
         } else if before.text.ends_with('\n') && !self.text.ends_with('\n') {
-            "its last line does not end, so it may not be complete; accepted are files that end with a line end"
+            "its last line does not end, so it may not be complete; expected a file that ends with a line end"
         } else {
             return Ok(());
         };
@@ -66,7 +66,7 @@ impl ConfigFile {
     /// The command line with the settings of the file that it names.
     ///
     /// # Errors
-    /// [`Exit::Usage`] if the file is no TOML, or has a key that is no setting of the command.
+    /// [`Exit::Usage`] if the file is not TOML, or has a key that is not a setting of the command.
     pub fn expand(&self, mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
         let mut lenient = Cli::command().ignore_errors(true);
         let matches = lenient.try_get_matches_from_mut(&arguments)?;
@@ -227,7 +227,7 @@ fn flags_for(
     let Some(setting) = settings(command).find(|known| name_of(known) == key) else {
         let names: Vec<String> = settings(command).map(name_of).collect();
         return Err(format!(
-            "'{key}' is no setting of {}; accepted are: {}",
+            "'{key}' is not a setting of {}; expected one of: {}",
             command.get_name(),
             names.join(", ")
         ));
@@ -247,7 +247,7 @@ fn flags_for(
             toml::Value::Table(_) if is_table(setting) => value.to_string(),
             other => {
                 return Err(format!(
-                    "'{key}' is a {}; accepted are text, numbers, true and false",
+                    "'{key}' is a {}; expected text, a number, true or false",
                     other.type_str()
                 ));
             }
@@ -257,7 +257,7 @@ fn flags_for(
             (Some(long), ArgAction::SetTrue, "true") => flags.push(format!("--{long}").into()),
             (Some(_), ArgAction::SetTrue, "false") => {}
             (Some(_), ArgAction::SetTrue, _) => {
-                return Err(format!("'{key}' is '{text}'; accepted are true and false"));
+                return Err(format!("'{key}' is '{text}'; expected true or false"));
             }
             (Some(long), _, _) => flags.push(format!("--{long}={text}").into()),
         }
@@ -358,7 +358,7 @@ mod tests {
             ("# nothing yet\n", "\n", true),
             ("a = 10\n", "a = 1", false),
             ("a = 10", "a = 1", true),
-            // A text that is no TOML gets the TOML parser's error.
+            // A text that is not TOML gets the TOML parser's error.
             ("a = 1\n", "a = \n", true),
         ] {
             let checked = file(now).check_complete(&file(before));
@@ -380,7 +380,9 @@ mod tests {
     fn mistakes_name_the_file_the_setting_and_what_is_accepted() {
         let error = expanded("acept-limit = 1", &[]).unwrap_err();
         assert!(
-            error.starts_with("--config FILE: 'acept-limit' is no setting of serve; accepted are: root, "),
+            error.starts_with(
+                "--config FILE: 'acept-limit' is not a setting of serve; expected one of: root, "
+            ),
             "{error}"
         );
         let error = expanded("root = ", &[]).unwrap_err();
@@ -388,6 +390,6 @@ mod tests {
         let error = expanded("burn = '1s'\nburn = '2s'", &[]).unwrap_err();
         assert!(error.starts_with("--config FILE: line 2: "), "{error}");
         let error = expanded("burn = 1979-05-27", &[]).unwrap_err();
-        assert_eq!(error, "--config FILE: 'burn' is a datetime; accepted are text, numbers, true and false");
+        assert_eq!(error, "--config FILE: 'burn' is a datetime; expected text, a number, true or false");
     }
 }

@@ -48,7 +48,7 @@ fn text(flags: &DemoFlags) -> anyhow::Result<String> {
     if paths.is_empty() {
         return Err(cannot("there is no file in it".to_owned()));
     }
-    let root = root.to_str().ok_or_else(|| cannot("its path is no UTF-8".to_owned()))?;
+    let root = root.to_str().ok_or_else(|| cannot("its path is not UTF-8".to_owned()))?;
     // TOML reads JSON's escapes in strings alike.
     let text = text.replacen(FILES, &format!("root = {}\n", serde_json::to_string(root)?), 1);
     Ok(text.replacen(WORKLOAD, &format!("path = {}\n", serde_json::to_string(&paths)?), 1))

@@ -22,7 +22,7 @@ pub fn run(flags: FilesetFlags) -> Result<(), Exit> {
         Ok(None) => {}
         Ok(Some(name)) => {
             return Err(Exit::Usage(format!(
-                "DIR {shown} holds '{}', which is not of a file set of {directories} directories; accepted is an \
+                "DIR {shown} holds '{}', which is not of a file set of {directories} directories; expected an \
                  absent or empty folder, or one with such a set",
                 name.display()
             )));

@@ -59,7 +59,7 @@ fn offer(flags: FleetRunFlags) -> Result<(), Exit> {
 }
 
 fn access(flags: NatsFlags) -> Result<Access, Exit> {
-    let missing = "--nats is missing: accepted is a URL such as nats://HOST:4222, here or in NATS_URL";
+    let missing = "--nats is missing: expected a URL such as nats://HOST:4222, here or in NATS_URL";
     Ok(Access {
         url: flags.nats.ok_or_else(|| Exit::Usage(missing.to_owned()))?,
         creds: flags.creds,

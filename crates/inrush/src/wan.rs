@@ -48,7 +48,7 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
 
 fn check(flags: &WanCheckFlags) -> Result<(), Exit> {
     if flags.every == Nanos::ZERO {
-        return Err(Exit::Usage("--every 0: accepted are times above 0, such as 4ms".to_owned()));
+        return Err(Exit::Usage("--every 0: expected a time above 0, such as 4ms".to_owned()));
     }
     let config = CheckConfig { path: path(&flags.path)?, probes: flags.probes, interval: flags.every };
     let checked = check_path(config).map_err(exit)?;
@@ -85,8 +85,8 @@ fn conditions(direction: &str, own: &Changes, both: &Changes) -> Result<Conditio
 fn tell(network: &Network) {
     if io::stderr().is_terminal() {
         say!(
-            "inrush: the client is at {CLIENT_ADDRESS}, the server at {SERVER_ADDRESS}; on the server's side \
-             meanwhile: nsenter --net={} COMMAND",
+            "inrush: the client is at {CLIENT_ADDRESS}, the server at {SERVER_ADDRESS}; to run a \
+             command on the server's side: nsenter --net={} COMMAND",
             network.server.namespace.path().display()
         );
     }

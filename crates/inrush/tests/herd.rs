@@ -30,7 +30,7 @@ fn points(arguments: &[&str]) -> Vec<Value> {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// Checks the properties of every herd, whatever its way to wait.
@@ -103,10 +103,10 @@ fn the_text_ends_with_the_papers_numbers_and_the_plot_holds_them_too() {
 #[test]
 fn mistakes_are_one_line_and_exit_2() {
     for (flag, says) in [
-        ("--wait=knock", "'knock' is not a way to wait: accepted are accept, poll, epoll,"),
-        ("--waiters=0", "accepted are whole numbers from 1 to 10000"),
+        ("--wait=knock", "'knock' is not a way to wait: expected accept, poll, epoll,"),
+        ("--waiters=0", "expected a whole number from 1 to 10000"),
         ("--samples=0", "--samples"),
-        ("--plot=herd.png", "accepted are names that end in .html"),
+        ("--plot=herd.png", "expected a name that ends in .html"),
     ] {
         let output = inrush(&["herd", flag]);
         let said = String::from_utf8(output.stderr).unwrap();

@@ -39,7 +39,7 @@ fn checked(arguments: &[&str]) -> Value {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// True if a process runs. A process that is dead and not yet reaped does not run.
@@ -234,7 +234,7 @@ fn mistakes_are_one_line_and_exit_2() {
         ("--reorder=1%", "client to server: reordering needs a delay"),
         ("--down=queue=64KiB", "server to client: a queue needs a rate"),
         ("--up=lag=5ms", "'lag=5ms' is not one of delay=, jitter=,"),
-        ("--engine=dummynet", "accepted are router and netem"),
+        ("--engine=dummynet", "expected router or netem"),
     ] {
         let output = wan(&["run", flag, "--", "true"]);
         let said = String::from_utf8(output.stderr).unwrap();

@@ -10,7 +10,7 @@ use usertcp::LinkError;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A URL that the generator cannot request.
-    #[error("URL '{given}': {why}; accepted is http[s]://HOST[:PORT][/PATH]")]
+    #[error("URL '{given}': {why}; expected http[s]://HOST[:PORT][/PATH]")]
     Url {
         /// The URL as given.
         given: String,
@@ -18,10 +18,10 @@ pub enum LoadError {
         why: &'static str,
     },
     /// No URL at all.
-    #[error("no URL given; accepted is http[s]://HOST[:PORT][/PATH]")]
+    #[error("no URL given; expected http[s]://HOST[:PORT][/PATH]")]
     NoUrl,
     /// A time of zero that the run divides by, or that would end every wait.
-    #[error("--{setting} is 0; accepted is a time above 0 such as 500ms or 10s")]
+    #[error("--{setting} is 0; expected a time above 0 such as 500ms or 10s")]
     Zero {
         /// The setting's name on the command line.
         setting: &'static str,

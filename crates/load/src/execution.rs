@@ -5,7 +5,7 @@
 //! The modules, from the bottom up: `stop` ends a run early, `threads` runs one engine each, `run` starts all threads of one
 //! process. `protocol` has the messages between processes. `s_client_pair` is a run by an establisher and a handler,
 //! `processes` a run in any number of processes, and `agents` one machine's share of a fleet's run. `calibrate` searches
-//! the highest rate at which the generator itself is no limit.
+//! the highest rate at which the generator itself is not a limit.
 
 pub(crate) mod agents;
 pub mod calibrate;

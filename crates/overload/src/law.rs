@@ -407,7 +407,7 @@ impl Controller {
             (constants.enter_wait * self.target * rate).min(constants.enter_full * f64::from(self.backlog));
         let long = expected > too_long && expected >= constants.enter_queue;
         let growing = elapsed.offered > elapsed.taken;
-        // A queue of twice the allowed length needs no second tick, unless the loop stood still meanwhile.
+        // A queue of twice the allowed length needs no second tick, unless the loop stood still.
         let regular = elapsed.seconds < 3.0 * self.tick.as_secs_f64();
         let ticks = if regular && expected > 2.0 * too_long { constants.enter_ticks } else { 1 };
         self.grown = if long && growing { self.grown + ticks } else { 0 };

@@ -107,7 +107,7 @@ pub struct CapacityResult {
     pub interval_per_s: [f64; 2],
     /// The objective, as it was given.
     pub slo: Option<String>,
-    /// The deadline of a reply, from the intended time of its request. A later reply is no goodput. 0 if no capacity
+    /// The deadline of a reply, from the intended time of its request. A later reply is not goodput. 0 if no capacity
     /// was searched for.
     #[serde(default)]
     pub deadline_ns: u64,

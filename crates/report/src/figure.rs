@@ -29,7 +29,7 @@ pub struct Figure {
 pub struct Key {
     /// The entry's name.
     pub name: String,
-    /// The series it shows and hides; absent for a colour that is no series.
+    /// The series it shows and hides; absent for a colour that is not a series.
     pub series: Option<usize>,
     /// The class that gives it its colour.
     pub class: String,

@@ -49,7 +49,7 @@ impl AdminListener {
     /// Listens. Replaces a socket file that an ended process left behind.
     ///
     /// # Errors
-    /// As bind(2) and listen(2); `AddrInUse` for a file that is no socket, or that has a listener.
+    /// As bind(2) and listen(2); `AddrInUse` for a file that is not a socket, or that has a listener.
     pub fn open(address: &AdminAddress) -> io::Result<AdminListener> {
         let path = match address {
             AdminAddress::Internet(address) => {
@@ -65,7 +65,7 @@ impl AdminListener {
         let own = SocketAddrUnix::new(path)?;
         match bind(&socket, &own) {
             Err(Errno::ADDRINUSE) if socket_file(path).is_none() => {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "the file exists and is no socket"));
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "the file exists and is not a socket"));
             }
             Err(Errno::ADDRINUSE) if refuses_connections(&own) => {
                 std::fs::remove_file(path)?;
@@ -80,7 +80,7 @@ impl AdminListener {
     /// Takes over the socket that another process has opened for an address.
     ///
     /// # Errors
-    /// The descriptor is no socket of this kind.
+    /// The descriptor is not a socket of this kind.
     pub fn inherited(address: &AdminAddress, socket: OwnedFd) -> io::Result<AdminListener> {
         Ok(match address {
             AdminAddress::Internet(_) => {
@@ -140,7 +140,7 @@ impl Token {
     pub fn parse(text: &str) -> Result<Token, &'static str> {
         let token = text.trim_ascii().as_bytes();
         if token.is_empty() || !token.iter().all(u8::is_ascii_graphic) {
-            return Err("accepted is one line of visible ASCII characters without spaces");
+            return Err("expected one line of visible ASCII characters without spaces");
         }
         Ok(Token(token.into()))
     }
@@ -192,7 +192,7 @@ mod tests {
         drop(listener);
         std::fs::write(&path, "no socket").unwrap();
         let error = AdminListener::open(&AdminAddress::File(path.clone())).unwrap_err();
-        assert_eq!(error.to_string(), "the file exists and is no socket");
+        assert_eq!(error.to_string(), "the file exists and is not a socket");
         assert_eq!(std::fs::read(&path).unwrap(), b"no socket");
         let long = place.path().join("x".repeat(200));
         assert!(AdminListener::open(&AdminAddress::File(long)).is_err());

@@ -24,7 +24,7 @@ pub struct Checked {
 /// address, because a server may listen there.
 ///
 /// # Errors
-/// Those of [`crate::Server::start`].
+/// The errors of [`crate::Server::start`].
 pub fn check(architecture: &Architecture, config: ServeConfig) -> Result<Checked, ServeError> {
     architecture.check(&config)?;
     access_log::check(&config)?;

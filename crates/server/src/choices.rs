@@ -21,7 +21,7 @@ macro_rules! named {
             fn from_str(text: &str) -> Result<$type, String> {
                 match text {
                     $($name => Ok($type::$value),)*
-                    _ => Err(format!("accepted are {}", [$($name),*].join(", "))),
+                    _ => Err(format!("expected {}", [$($name),*].join(", "))),
                 }
             }
         }
@@ -75,9 +75,7 @@ named! {
 /// The accepted values.
 pub fn queue_target(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
-        target if target < Nanos::MILLISECOND => {
-            Err("accepted are times from 1ms up, such as 20ms".to_owned())
-        }
+        target if target < Nanos::MILLISECOND => Err("expected a time from 1ms up, such as 20ms".to_owned()),
         target => Ok(target),
     }
 }

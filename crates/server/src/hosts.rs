@@ -50,7 +50,7 @@ pub fn open(config: &ServeConfig, tls: Option<&Sessions>) -> Result<Hosts, Serve
 /// Opens the directories of all hosts again, for a worker process. A directory that is missing now may come back.
 ///
 /// # Errors
-/// Those of [`open`], except for a missing directory.
+/// The errors of [`open`], except for a missing directory.
 pub fn reopen(config: &ServeConfig, tls: Option<&Sessions>) -> Result<Hosts, ServeError> {
     let reopen = |host: &HostConfig| {
         Root::reopen(&host.root).map_err(|cause| ServeError::Root { host: host.title(), cause })
@@ -101,6 +101,6 @@ fn taken(name: &HostName) -> ServeError {
     ServeError::Setting {
         setting: "--host",
         given: name.to_string(),
-        accepted: "the name is given twice; accepted are names that no other host has".to_owned(),
+        accepted: "the name is given twice; expected a name that no other host has".to_owned(),
     }
 }

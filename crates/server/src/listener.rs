@@ -95,7 +95,7 @@ impl Listener {
     /// Takes over a listener that another process has made.
     ///
     /// # Errors
-    /// The descriptor is no socket with an internet address.
+    /// The descriptor is not a socket with an internet address.
     pub fn inherited(socket: OwnedFd) -> io::Result<Listener> {
         let address = local_address(&socket)?;
         Ok(Listener { socket, address })

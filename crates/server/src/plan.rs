@@ -453,7 +453,7 @@ fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError
         sys::cpu::pin(&[*cpu]).map_err(|_| ServeError::Setting {
             setting: "--cpus",
             given: cpu.to_string(),
-            accepted: format!("not a processor that this process may use; accepted are {}", list(&allowed)),
+            accepted: format!("not a processor that this process may use; expected {}", list(&allowed)),
         })?;
     }
     sys::cpu::pin(&allowed).map_err(system("restore the processor affinity"))?;

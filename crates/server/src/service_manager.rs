@@ -108,7 +108,7 @@ fn connect() -> io::Result<Option<UnixDatagram>> {
 /// Takes the listening sockets that systemd has opened for this process (LISTEN_FDS); `None` without any.
 ///
 /// # Errors
-/// [`ServeError::Setting`]: one of them is no listening TCP socket.
+/// [`ServeError::Setting`]: one of them is not a listening TCP socket.
 pub fn passed_sockets() -> Result<Option<Inheritance>, ServeError> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
     if number("LISTEN_PID").and_then(|process| u32::try_from(process).ok()) != Some(std::process::id()) {
@@ -121,7 +121,7 @@ pub fn passed_sockets() -> Result<Option<Inheritance>, ServeError> {
             setting: "LISTEN_FDS",
             given: count.to_string(),
             accepted: format!(
-                "descriptor {number} is no listening TCP socket; set ListenStream=ADDRESS:PORT"
+                "descriptor {number} is not a listening TCP socket; set ListenStream=ADDRESS:PORT"
             ),
         })?;
         listeners.add(address, vec![socket]);

@@ -118,7 +118,7 @@ impl Chosen {
 /// # Errors
 /// The accepted values.
 pub(crate) fn number_in(range: RangeInclusive<usize>, text: &str) -> Result<usize, String> {
-    let accepted = || format!("accepted are numbers from {} to {}", range.start(), range.end());
+    let accepted = || format!("expected a number from {} to {}", range.start(), range.end());
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(accepted)
 }
 
@@ -142,7 +142,7 @@ mod tests {
     fn what_is_chosen_was_checked() {
         let mut chosen = Chosen::default();
         assert_eq!(chosen.get(&SIZE), None);
-        assert_eq!(chosen.add(&SIZE, "4"), Err("accepted are numbers from 1 to 3".to_owned()));
+        assert_eq!(chosen.add(&SIZE, "4"), Err("expected a number from 1 to 3".to_owned()));
         assert_eq!(chosen.add(&SIZE, "2"), Ok(()));
         assert_eq!((chosen.get(&SIZE), chosen.loads_programs()), (Some(2), false));
         assert_eq!(format!("{chosen:?}"), r#"Chosen([(--size, "2")])"#);

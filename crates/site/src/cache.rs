@@ -61,7 +61,7 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// The survey of a listing, which is no file.
+    /// The survey of a listing, which is not a file.
     pub(crate) const LISTING: Survey = Survey { stamps: PerCoding([None; 4]), outdated: 0 };
 
     /// Examines a file and its siblings without opening them for reading. A sibling is on offer if it is a

@@ -44,7 +44,7 @@ base::counts! {
         bad_paths,
         /// 404 for a dot-file, or a link that leads to one.
         hidden,
-        /// 404 for a name that does not exist or is no regular file.
+        /// 404 for a name that does not exist or is not a regular file.
         not_found,
         /// 404 for a link that leads out of the root.
         refused_escapes,

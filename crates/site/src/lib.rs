@@ -7,7 +7,7 @@
 //!
 //! Decisions that a client can see:
 //! - 404, not 403, for a directory without an index, a dot-file (but `/.well-known/`), a link that leaves
-//!   the root, or a name that is no regular file. The site does not disclose what it does not serve.
+//!   the root, or a name that is not a regular file. The site does not disclose what it does not serve.
 //! - A symbolic link is followed while it stays inside the root, be it relative or absolute. The link's final
 //!   name decides whether the file is a dot-file. A hard link cannot be told from the file itself.
 //! - A directory without its slash is redirected (301). Without an index and without a listing, the 404 of a
@@ -446,7 +446,7 @@ impl<C: Clock> Site<C> {
             LookupError::Exhausted => {
                 (|counts| &mut counts.descriptors_exhausted, Status::SERVICE_UNAVAILABLE)
             }
-            LookupError::Cold => unreachable!("a reach that is too short is no refusal"),
+            LookupError::Cold => unreachable!("a reach that is too short is not a refusal"),
             LookupError::Failed => (|counts| &mut counts.open_errors, Status::INTERNAL_SERVER_ERROR),
         };
         let plain = match status {

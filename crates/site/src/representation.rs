@@ -23,7 +23,7 @@ use crate::root::{Directory, LookupError, Reach, Stamp, digest};
 use crate::rules::Lines;
 use crate::validators::Validators;
 
-/// Maximum reads of a small file that changes meanwhile.
+/// Maximum reads of a small file that changes during the read.
 const READS_TOLERATED: usize = 3;
 
 /// The first second of the year 10000, which HTTP dates cannot express.

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Maximum repeated resolutions of a name because a directory on its way became a link meanwhile.
+/// Maximum repeated resolutions of a name because a directory in its path became a link.
 const RACES_TOLERATED: usize = 4;
 
 /// The reason why a directory cannot be served.
@@ -146,7 +146,7 @@ impl Root {
     /// Opens a directory for serving. Calls `stat`, `open` and `openat2`.
     ///
     /// # Errors
-    /// [`RootError`] if the path is no directory that can be opened, or if the kernel lacks `openat2`.
+    /// [`RootError`] if the path is not a directory that can be opened, or if the kernel lacks `openat2`.
     pub fn open(path: impl AsRef<Path>) -> Result<Root, RootError> {
         let given = path.as_ref();
         let failed = |source: std::io::Error| match source.kind() {
@@ -170,7 +170,7 @@ impl Root {
     /// deployment replaces it.
     ///
     /// # Errors
-    /// Those of [`Root::open`], except for a path without a directory.
+    /// The errors of [`Root::open`], except for a path without a directory.
     pub fn reopen(path: impl AsRef<Path>) -> Result<Root, RootError> {
         match Root::open(&path) {
             Err(RootError::Open { path, source }) if source.kind() == std::io::ErrorKind::NotFound => {

@@ -81,13 +81,13 @@ impl Rules {
     pub fn check(&self) -> Result<(), String> {
         for (flag, count) in [("--redirect", self.redirects.len()), ("--header", self.headers.len())] {
             if count > MOST_RULES {
-                return Err(format!("{flag} is given {count} times; accepted are at most {MOST_RULES}"));
+                return Err(format!("{flag} is given {count} times; expected at most {MOST_RULES}"));
             }
         }
         let mut examples = self.redirects.iter().map(Redirect::example);
         match examples.find(|path| !self.comes_to_an_end(path)) {
             Some(path) => Err(format!(
-                "--redirect: {path} would be redirected without end; accepted are redirects that lead to a path without one"
+                "--redirect: {path} would be redirected without end; expected a redirect to a path without one"
             )),
             None => Ok(()),
         }
@@ -174,7 +174,7 @@ mod tests {
         let mut rules = Rules { redirects: vec![redirect; MOST_RULES], ..Rules::default() };
         assert_eq!(rules.check(), Ok(()));
         rules.redirects.extend_from_within(..1);
-        let expected = "--redirect is given 1001 times; accepted are at most 1000";
+        let expected = "--redirect is given 1001 times; expected at most 1000";
         assert_eq!(rules.check(), Err(expected.to_owned()));
     }
 

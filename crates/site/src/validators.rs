@@ -107,7 +107,7 @@ pub(crate) fn range_applies(request: &Request<'_>, asked: Asked, own: Validators
         return true;
     }
     match request.value("if-range") {
-        // A weak tag begins with `W/`, so it never equals ours and is no date.
+        // A weak tag begins with `W/`, so it never equals ours and is not a date.
         Some(value) => value == own.etag || (own.modified.is_some() && http_date(value) == own.modified),
         None => false,
     }
@@ -125,7 +125,7 @@ fn lists<'a>(mut values: impl Iterator<Item = &'a [u8]>, own: &[u8], how: Compar
     values.any(|value| value.trim_ascii() == b"*" || list_holds(value, own, how))
 }
 
-/// Reads up to the first element that is no entity tag, because nothing after it is reliable.
+/// Reads up to the first element that is not an entity tag, because nothing after it is reliable.
 fn list_holds(list: &[u8], own: &[u8], how: Comparison) -> bool {
     let mut rest = list;
     loop {

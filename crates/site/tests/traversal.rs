@@ -153,7 +153,7 @@ fn rfc3986_what_a_path_means() {
         ("/a;b/index.html", None),
         // Empty segments are dropped, as file systems do.
         ("//a///b//file", Some("inside a/b/file")),
-        // 2.2: an encoded slash is data, which no file name can hold; a backslash is no separator.
+        // 2.2: an encoded slash is data, which no file name can hold; a backslash is not a separator.
         ("/a%2fb/file", None),
         ("/a\\b\\file", None),
         ("/a%5cb%5cfile", None),

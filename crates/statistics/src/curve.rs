@@ -30,7 +30,7 @@ pub fn knee(points: &[(f64, f64)]) -> Option<f64> {
         (bend, misfit(a, bend))
     });
     let (bend, least) = bends.min_by(|one, other| one.1.total_cmp(&other.1))?;
-    // A last point that lies a little low is no plateau.
+    // A last point that lies a little low is not a plateau.
     (least < throughout * 0.9).then_some(bend)
 }
 

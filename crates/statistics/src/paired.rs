@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_drift_that_pairs_share_does_not_widen_the_ratio() {
-        // The machine slows down to a half meanwhile. The first is 1.4 times the second throughout.
+        // The machine slows down to half its speed. The first is 1.4 times the second throughout.
         let pairs: Vec<(f64, f64)> =
             (0..8).map(|n| 1_000.0 / (1.0 + f64::from(n) / 8.0)).map(|b| (1.4 * b, b)).collect();
         let ratio = paired_ratio(&pairs).unwrap();

@@ -163,9 +163,9 @@ impl Pair {
         let wrong_key = |why: &str| wrong(KEY, &self.files.key, why);
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<_, _>>()
-            .map_err(|_| wrong_certificate("it is no PEM file; accepted is a PEM file of certificates"))?;
+            .map_err(|_| wrong_certificate("it is not a PEM file; expected a PEM file of certificates"))?;
         if chain.is_empty() {
-            return Err(wrong_certificate("it has no certificate; accepted is a PEM file of certificates"));
+            return Err(wrong_certificate("it has no certificate; expected a PEM file of certificates"));
         }
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| wrong_key(no_key(&self.key)))?;
         let certificate = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
@@ -174,7 +174,7 @@ impl Pair {
                 self.files.certificate.display()
             )),
             Error::InvalidCertificate(_) => wrong_certificate("its first certificate cannot be read"),
-            _ => wrong_key("it is of no accepted kind; accepted are ECDSA P-256 and P-384, Ed25519, and RSA of 2048 bits or more"),
+            _ => wrong_key("its kind is not supported; expected ECDSA P-256 or P-384, Ed25519, or RSA of 2048 bits or more"),
         })?;
         let first = certificate
             .end_entity_cert()
@@ -182,7 +182,7 @@ impl Pair {
             .and_then(|first| webpki::EndEntityCert::try_from(first).ok())
             .ok_or_else(|| {
                 wrong_certificate(
-                    "its first certificate cannot be used by a server; accepted is X.509 version 3",
+                    "its first certificate cannot be used by a server; expected X.509 version 3",
                 )
             })?;
         let staple = match (&self.files.ocsp, &self.ocsp) {
@@ -199,9 +199,9 @@ impl Pair {
     /// Returns the reason why an OCSP response cannot be used.
     fn unusable_response(&self, defect: Defect) -> String {
         match defect {
-            Defect::Form => format!("it is no OCSP response; accepted is {DER}"),
+            Defect::Form => format!("it is not an OCSP response; expected {DER}"),
             Defect::Status(status) => {
-                format!("the responder answered {status:?}; accepted is {DER} with the status Successful")
+                format!("the responder answered {status:?}; expected {DER} with the status Successful")
             }
             Defect::Subject => format!(
                 "it is not about the certificate in {}; each --tls-ocsp goes with the --tls-cert of its place",
@@ -217,7 +217,7 @@ fn no_key(pem: &[u8]) -> &'static str {
     if pem.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) {
         "the key is encrypted, and nobody is asked for its password; decrypt it, such as with 'openssl pkey'"
     } else {
-        "it has no private key; accepted is a PEM file with one"
+        "it has no private key; expected a PEM file with one"
     }
 }
 
@@ -225,10 +225,10 @@ fn read(flag: &'static str, path: &Path, accepted: &str) -> Result<Vec<u8>, TlsE
     let cannot = |cause: io::Error| wrong(flag, path, format!("cannot read it: {cause}"));
     let about = fs::metadata(path).map_err(cannot)?;
     if !about.is_file() {
-        return Err(wrong(flag, path, format!("it is no file; accepted is {accepted}")));
+        return Err(wrong(flag, path, format!("it is not a file; expected {accepted}")));
     }
     if about.len() > MOST_BYTES {
-        return Err(wrong(flag, path, format!("it is larger than 1 MiB; accepted is {accepted}")));
+        return Err(wrong(flag, path, format!("it is larger than 1 MiB; expected {accepted}")));
     }
     fs::read(path).map_err(cannot)
 }

@@ -100,7 +100,7 @@ impl Sessions {
     /// Reads the files again, and puts their certificates in force from the next handshake on. Tickets stay valid. A
     /// certificate whose files cannot be used stays as it was. Returns an error for each of these. Blocks.
     pub fn read_again(&self) -> Vec<TlsError> {
-        // Without the lock: a worker that starts meanwhile gets the certificates in force.
+        // Without the lock: a worker that starts during the reads gets the certificates in force.
         let earlier = self.material().clone();
         let (material, certificates, errors) = earlier.read_again(&self.0.provider);
         self.put_in_force(material, certificates);

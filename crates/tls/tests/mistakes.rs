@@ -32,13 +32,13 @@ fn what_cannot_be_used_is_named_with_what_can() {
             read(&other.files.key),
             "--tls-key /k: it does not belong to the certificate in /c; each",
         ),
-        ("", key.clone(), "--tls-cert /c: it has no certificate; accepted is a PEM file of certificates"),
-        (&key, key.clone(), "--tls-cert /c: it has no certificate; accepted is a PEM file of certificates"),
-        (&certificate, String::new(), "--tls-key /k: it has no private key; accepted is a PEM file with one"),
+        ("", key.clone(), "--tls-cert /c: it has no certificate; expected a PEM file of certificates"),
+        (&key, key.clone(), "--tls-cert /c: it has no certificate; expected a PEM file of certificates"),
+        (&certificate, String::new(), "--tls-key /k: it has no private key; expected a PEM file with one"),
         (
             &certificate,
             certificate.clone(),
-            "--tls-key /k: it has no private key; accepted is a PEM file with one",
+            "--tls-key /k: it has no private key; expected a PEM file with one",
         ),
         (
             &certificate,
@@ -48,14 +48,14 @@ fn what_cannot_be_used_is_named_with_what_can() {
         (
             &certificate,
             "-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----\n".to_owned(),
-            "--tls-key /k: it is of no accepted kind; accepted are ECDSA",
+            "--tls-key /k: its kind is not supported; expected ECDSA",
         ),
         (
             "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n",
             key.clone(),
             "--tls-cert /c: its first certificate cannot be read",
         ),
-        ("-----BEGIN CERTIFICATE-----\n*", key.clone(), "--tls-cert /c: it is no PEM file"),
+        ("-----BEGIN CERTIFICATE-----\n*", key.clone(), "--tls-cert /c: it is not a PEM file"),
     ];
     for (certificate, key, expected) in cases {
         let said = said(certificate, &key);
@@ -77,12 +77,12 @@ fn a_response_that_cannot_be_stapled_is_named_with_the_reason() {
     // A successful answer without content, one of a type that nobody knows, and one cut short.
     let unknown_type = b"\x30\x10\x0a\x01\x00\xa0\x0b\x30\x09\x06\x03\x2a\x03\x04\x04\x02\x30\x00";
     for bytes in [&b""[..], b"-----BEGIN", b"\x30\x03\x0a\x01\x00", unknown_type, &unknown_type[..9]] {
-        let expected = "--tls-ocsp /response: it is no OCSP response; accepted is an OCSP response in DER";
+        let expected = "--tls-ocsp /response: it is not an OCSP response; expected an OCSP response in DER";
         assert_eq!(said(bytes), expected, "{bytes:x?}");
     }
     assert_eq!(
         said(b"\x30\x03\x0a\x01\x03"),
-        "--tls-ocsp /response: the responder answered TryLater; accepted is an OCSP response in DER with the status Successful"
+        "--tls-ocsp /response: the responder answered TryLater; expected an OCSP response in DER with the status Successful"
     );
 }
 
@@ -97,8 +97,8 @@ fn what_cannot_be_read_is_named_with_the_reason() {
     let missing = folder.path().join("missing");
     let expected = format!("--tls-key {}: cannot read it: No such file", missing.display());
     assert!(said(missing).starts_with(&expected));
-    assert!(said(folder.path().to_owned()).ends_with("it is no file; accepted is a PEM file"));
+    assert!(said(folder.path().to_owned()).ends_with("it is not a file; expected a PEM file"));
     let large = folder.path().join("large");
     fs::File::create(&large).unwrap().set_len(2 << 20).unwrap();
-    assert!(said(large).ends_with("it is larger than 1 MiB; accepted is a PEM file"));
+    assert!(said(large).ends_with("it is larger than 1 MiB; expected a PEM file"));
 }

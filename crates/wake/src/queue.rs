@@ -147,7 +147,7 @@ impl<'a> Queue<'a> {
         self.words[TAILS[list]].store(me, Ordering::Relaxed);
     }
 
-    /// Removes a waiter from the queue without sleeping. Returns the event that woke it meanwhile, if any.
+    /// Removes a waiter from the queue without sleeping. Returns the event that has woken it, if any.
     /// The waiter has then consumed that wake-up, so it must look for work once more before it waits again.
     pub fn withdraw(&self, waiter: usize) -> Option<Event> {
         let _locked = self.lock();

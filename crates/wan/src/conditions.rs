@@ -51,7 +51,7 @@ pub enum ConditionsError {
     #[error("{0}= is given twice")]
     Twice(&'static str),
     /// The jitter exceeds the delay: packets would arrive before they were sent.
-    #[error("a jitter of {jitter} exceeds the delay of {delay}; accepted is a jitter up to the delay")]
+    #[error("a jitter of {jitter} exceeds the delay of {delay}; expected a jitter up to the delay")]
     JitterAboveDelay {
         /// The configured jitter.
         jitter: Nanos,
@@ -59,7 +59,7 @@ pub enum ConditionsError {
         delay: Nanos,
     },
     /// The delay is above the maximum.
-    #[error("a delay of {0} is too long: accepted are delays up to {LONGEST_DELAY}")]
+    #[error("a delay of {0} is too long: expected a delay up to {LONGEST_DELAY}")]
     DelayTooLong(Nanos),
     /// Reordering without a delay: reordered packets are those that skip the delay.
     #[error("reordering needs a delay: reordered packets are sent without it")]
@@ -222,7 +222,7 @@ mod tests {
             ("jitter=3ms", "a jitter of 3ms exceeds the delay of 0s"),
             ("reorder=1%", "reordering needs a delay"),
             ("queue=64KiB", "a queue needs a rate"),
-            ("delay=2min", "a delay of 2min is too long: accepted are delays up to 1min"),
+            ("delay=2min", "a delay of 2min is too long: expected a delay up to 1min"),
         ] {
             let error = checked(text).unwrap_err().to_string();
             assert!(error.starts_with(says), "{text}: {error}");

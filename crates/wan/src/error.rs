@@ -9,10 +9,10 @@ pub enum WanError {
     #[error("cannot make two networks ({0}): this requires root, and a kernel with namespaces and TUN")]
     NoNetwork(io::Error),
     /// The kernel, or the program `tc`, has no netem.
-    #[error("netem cannot be used here: {0}; accepted is --engine router")]
+    #[error("netem cannot be used here: {0}; use --engine router")]
     NoNetem(String),
     /// The processor is not online, or this process may not use it.
-    #[error("cannot pin the router to processor {cpu} ({source}); accepted are online processors")]
+    #[error("cannot pin the router to processor {cpu} ({source}); expected an online CPU")]
     NoProcessor {
         /// The configured processor.
         cpu: usize,

@@ -47,7 +47,7 @@ impl FromStr for Engine {
     fn from_str(text: &str) -> Result<Engine, String> {
         let known = [Engine::Router, Engine::Netem];
         let engine = known.into_iter().find(|engine| engine.name() == text);
-        engine.ok_or_else(|| "accepted are router and netem".to_owned())
+        engine.ok_or_else(|| "expected router or netem".to_owned())
     }
 }
 

@@ -4,7 +4,7 @@
 //! Owns the loop, the buffers, and the lateness of packets. `impairment` decides about each packet.
 //!
 //! The loop takes in arrived packets and lets out due ones. If none arrived, it sleeps until one arrives or
-//! is due. The router is no hop: it does not look into packets.
+//! is due. The router is not a hop: it does not look into packets.
 //!
 //! The caller may make its thread real-time: the router sleeps whenever nothing is due for
 //! [`SHORTEST_SLEEP`].

@@ -90,7 +90,7 @@ pub struct Measured {
 /// Runs each contestant for a second that does not count, and then once in each round. Blocks.
 ///
 /// # Errors
-/// Those of a run.
+/// The errors of a run.
 pub fn race(
     options: &RaceOptions,
     title: &str,

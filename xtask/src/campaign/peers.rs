@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Opens a connection and sends nothing.
 ///
 /// # Errors
-/// Those of connecting.
+/// The errors of connecting.
 pub fn silent(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE).context("cannot connect")?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -23,7 +23,7 @@ pub fn silent(address: SocketAddr) -> anyhow::Result<TcpStream> {
 /// Opens a connection, requests a file, and does not read.
 ///
 /// # Errors
-/// Those of connecting and sending.
+/// The errors of connecting and sending.
 pub fn asking(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
     let mut stream = silent(address)?;
     write!(stream, "GET /{file} HTTP/1.1\r\nHost: campaign\r\n\r\n")?;
@@ -33,7 +33,7 @@ pub fn asking(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
 /// Opens a keep-alive connection, reads its first reply, and sends nothing more. The server may refuse it.
 ///
 /// # Errors
-/// Those of connecting and sending.
+/// The errors of connecting and sending.
 pub fn idle(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
     let mut stream = asking(address, file)?;
     // The reply is short: one read has all of it or its head, and either will do.
@@ -44,7 +44,7 @@ pub fn idle(address: SocketAddr, file: &str) -> anyhow::Result<TcpStream> {
 /// Sends bytes that are no request. The server may have closed the connection already.
 ///
 /// # Errors
-/// Those of connecting.
+/// The errors of connecting.
 pub fn garbage(address: SocketAddr, bytes: &[u8]) -> anyhow::Result<()> {
     let mut stream = silent(address)?;
     let _ = stream.write_all(bytes);

@@ -148,7 +148,7 @@ impl Server {
         let mut reply = String::new();
         stream.read_to_string(&mut reply)?;
         let (_, body) = reply.split_once("\r\n\r\n").context("/status has no end of its head")?;
-        serde_json::from_str(body).context("/status is no JSON")
+        serde_json::from_str(body).context("/status is not JSON")
     }
 
     /// Ends the server, and returns every fault found in it: connections or sockets that stay, an exit code, a panic.

@@ -77,7 +77,11 @@ mod tests {
         assert_eq!(time(&[(10, 1); 5]), Some(0.0));
         assert_eq!(time(&[(10, 1); 4]), None, "not long enough to tell");
         assert_eq!(time(&[&[(2, 1); 3][..], &[(10, 1); 5]].concat()), Some(0.3));
-        assert_eq!(time(&[&[(10, 500); 7][..], &[(10, 2); 5]].concat()), Some(0.7), "a queue is no recovery");
+        assert_eq!(
+            time(&[&[(10, 500); 7][..], &[(10, 2); 5]].concat()),
+            Some(0.7),
+            "a queue is not a recovery"
+        );
         assert_eq!(time(&[&[(10, 2); 4][..], &[(0, 0)], &[(10, 2); 5]].concat()), Some(0.5), "a relapse");
         assert_eq!(time(&[]), None);
     }

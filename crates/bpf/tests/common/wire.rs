@@ -102,7 +102,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// `None` where it is no TCP.
+    /// `None` where it is not TCP.
     fn parse(packet: &[u8]) -> Option<Segment> {
         let (addresses, tcp) = match packet[0] >> 4 {
             4 => {

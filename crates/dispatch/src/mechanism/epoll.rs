@@ -64,7 +64,7 @@ impl EpollSet {
     }
 }
 
-/// The interest that the kernel is given. A descriptor without interest is no member, because the kernel
+/// The interest that the kernel is given. A descriptor without interest is not a member, because the kernel
 /// reports hang-ups of every member.
 fn watched(interest: Option<Interest>) -> Option<Interest> {
     interest.filter(|interest| *interest != Interest::None)

@@ -54,7 +54,7 @@ const LOOK_EVERY: u32 = 8;
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     pub(super) token: Token,
-    /// The member's interest; `None` for a number that is no member.
+    /// The member's interest; `None` for a number that is not a member.
     pub(super) interest: Option<Interest>,
     /// The generation in which the number was closed last.
     closed_in: Option<u64>,

@@ -39,7 +39,7 @@ pub fn a_change_that_is_taken_back_is_not_carried_out<M: Mechanism>() {
     bench.report_of(1);
     assert_eq!(bench.dispatcher.reconciled(), Reconciled { applied: 1, taken_back: 2 });
 
-    // The same interest again is no change.
+    // The same interest again is not a change.
     bench.dispatcher.modify(ours.as_fd(), Interest::Read);
     bench.report_of_if_level();
     assert_eq!(bench.dispatcher.reconciled(), Reconciled { applied: 1, taken_back: 2 });

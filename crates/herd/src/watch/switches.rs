@@ -166,7 +166,7 @@ impl Switches {
         if herd.are_processes() {
             return Ok(herd.cpu_time(&self.tasks).map_err(system("read a waiter's CPU time"))?.0);
         }
-        // Subtracts the naps of this thread, which is no waiter.
+        // Subtracts the naps of this thread, which is not a waiter.
         Ok(voluntary_switches(Whose::Process).saturating_sub(voluntary_switches(Whose::Thread)))
     }
 

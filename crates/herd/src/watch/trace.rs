@@ -120,7 +120,7 @@ impl Trace {
             return;
         }
         task.asleep_at = task.asleep_at.max(at);
-        // The acceptor's sleep matters for settling, but it is no waiter.
+        // The acceptor's sleep matters for settling, but it is not a waiter.
         self.sleeps += u64::from(index < self.waiters);
     }
 }

@@ -144,7 +144,7 @@ mod tests {
         let left = format!("{PREFIX}-4194305-0");
         mkdirat(&instances, &left, Mode::RWXU).unwrap();
         drop(instance);
-        // An instance of another test may take what is left away at any time.
+        // The instance of another test may remove the leftovers at any time.
         assert!(!exists(&name));
         drop(Instance::start(&[rustix::process::getpid()], 64).unwrap());
         assert!(!exists(&left));

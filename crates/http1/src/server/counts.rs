@@ -39,7 +39,7 @@ base::counts! {
         refused_version,
         /// Heads that exceeded their timeout, and new connections that sent none.
         timeouts_header,
-        /// Persistent connections closed for want of a request.
+        /// Persistent connections closed because no request came in time.
         timeouts_idle,
         /// Request bodies that exceeded their timeout.
         timeouts_body,

@@ -14,7 +14,7 @@ pub(super) struct Head {
     pub length: Option<u64>,
 }
 
-/// Reads a field list; `None` if it is no head of a response.
+/// Reads a field list; `None` if it is not a head of a response.
 pub(super) fn head(fields: &Fields) -> Option<Head> {
     let mut fields_left = fields.iter();
     let (name, status) = fields_left.next()?;

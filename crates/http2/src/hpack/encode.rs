@@ -13,7 +13,7 @@ const STATUS: usize = 8;
 const CONTENT_LENGTH: usize = 28;
 /// The statuses that have an index, in its order.
 const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
-/// Index of `accept-charset`, the first name of a field that is no pseudo-field.
+/// Index of `accept-charset`, the first name of a field that is not a pseudo-field.
 const FIRST_NAME: usize = 15;
 /// The longest name with an index is `access-control-allow-origin`.
 const LONGEST_NAME: usize = 27;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use server::AdminAddress;
 
-const ACCEPTED: &str = "accepted are ADDR:PORT such as 127.0.0.1:8090 or [::1]:8090; for short 8090 or localhost:8090 \
+const ACCEPTED: &str = "expected ADDR:PORT such as 127.0.0.1:8090 or [::1]:8090; for short 8090 or localhost:8090 \
                         (this machine only) and :8090 (every IPv4 address)";
 
 /// Parses an address to listen on. A port alone stands for 127.0.0.1, which only this machine reaches. An
@@ -28,7 +28,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
 /// file.
 pub fn admin_address(text: &str) -> Result<AdminAddress, String> {
     match text.strip_prefix("unix:") {
-        Some("") => Err("accepted is unix:PATH, such as unix:/run/inrush.sock".to_owned()),
+        Some("") => Err("expected unix:PATH, such as unix:/run/inrush.sock".to_owned()),
         Some(path) => Ok(AdminAddress::File(PathBuf::from(path))),
         None => match listen_address(text) {
             Ok(address) => Ok(AdminAddress::Internet(address)),
@@ -41,7 +41,7 @@ pub fn admin_address(text: &str) -> Result<AdminAddress, String> {
 pub fn host_name(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if text.is_empty() || !text.bytes().all(fits) {
-        return Err("accepted are names such as admin.example.org, without scheme and port".to_owned());
+        return Err("expected a name such as admin.example.org, without scheme and port".to_owned());
     }
     Ok(text.to_owned())
 }

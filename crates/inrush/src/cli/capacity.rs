@@ -28,14 +28,14 @@ pub enum CapacityOutput {
 fn multiple(text: &str) -> Result<f64, String> {
     match text.strip_suffix('x').unwrap_or(text).parse::<f64>() {
         Ok(multiple) if multiple > 1.0 && multiple <= MOST_PAST => Ok(multiple),
-        _ => Err(format!("accepted are multiples of the capacity above 1x, up to {MOST_PAST}x, such as 3x")),
+        _ => Err(format!("expected a multiple of the capacity above 1x, up to {MOST_PAST}x, such as 3x")),
     }
 }
 
 fn step_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
         Ok(time) if time >= SHORTEST_STEP => Ok(time),
-        Ok(_) => Err(format!("accepted are times from {SHORTEST_STEP} up")),
+        Ok(_) => Err(format!("expected a time from {SHORTEST_STEP} up")),
         Err(error) => Err(error.to_string()),
     }
 }

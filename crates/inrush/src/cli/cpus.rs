@@ -15,7 +15,7 @@ impl fmt::Display for CpuList {
 
 /// Parses numbers and ranges of CPUs, separated by commas.
 pub fn cpu_list(text: &str) -> Result<CpuList, String> {
-    let wrong = || "accepted are processors such as 0, 0,2 or 0-3".to_owned();
+    let wrong = || "expected CPUs such as 0, 0,2 or 0-3".to_owned();
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

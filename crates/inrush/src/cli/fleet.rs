@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 /// Parses a number of agents.
 fn agents(text: &str) -> Result<NonZeroU32, String> {
     let number = text.parse::<NonZeroU32>().ok().filter(|number| number.get() <= ::load::AGENTS_MAX);
-    number.ok_or_else(|| format!("accepted are 1 to {}", ::load::AGENTS_MAX))
+    number.ok_or_else(|| format!("expected 1 to {}", ::load::AGENTS_MAX))
 }
 
 /// Offer one load from many machines, over NATS

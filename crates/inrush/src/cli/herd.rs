@@ -43,7 +43,7 @@ pub enum HerdOutput {
 fn waiters(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if (1..=MOST_WAITERS).contains(&count) => Ok(count),
-        _ => Err(format!("accepted are whole numbers from 1 to {MOST_WAITERS}")),
+        _ => Err(format!("expected a whole number from 1 to {MOST_WAITERS}")),
     }
 }
 
@@ -51,7 +51,7 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("html") => Ok(path),
-        _ => Err("accepted are names that end in .html".to_owned()),
+        _ => Err("expected a name that ends in .html".to_owned()),
     }
 }
 

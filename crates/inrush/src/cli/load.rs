@@ -90,7 +90,7 @@ fn arrivals_long_help() -> String {
 
 pub fn positive_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
-        Ok(Nanos::ZERO) => Err("accepted are times above 0".to_owned()),
+        Ok(Nanos::ZERO) => Err("expected a time above 0".to_owned()),
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }

@@ -23,7 +23,7 @@ pub const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(mechanism_names);
 fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
     server::architecture::by_name(name).ok_or_else(|| {
         let known: Vec<&str> = server::architecture::ALL.iter().map(|known| known.name).collect();
-        format!("accepted are {}", known.join(", "))
+        format!("expected {}", known.join(", "))
     })
 }
 
@@ -38,7 +38,7 @@ fn architecture_help() -> String {
 /// Parses a time above 0, so that a peer has a chance.
 fn some_time(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
-        Nanos::ZERO => Err("0 would end every request; accepted are times above 0, such as 10s".to_owned()),
+        Nanos::ZERO => Err("0 would end every request; expected a time above 0, such as 10s".to_owned()),
         time => Ok(time),
     }
 }
@@ -47,9 +47,9 @@ fn some_time(text: &str) -> Result<Nanos, String> {
 fn some_bytes(text: &str) -> Result<Bytes, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
         Bytes(0) => {
-            Err("0 would refuse every request; accepted are sizes from 1 to 1GiB, such as 16KiB".to_owned())
+            Err("0 would refuse every request; expected a size from 1 to 1GiB, such as 16KiB".to_owned())
         }
-        Bytes(size) if size > 1 << 30 => Err("accepted are sizes from 1 to 1GiB, such as 16KiB".to_owned()),
+        Bytes(size) if size > 1 << 30 => Err("expected a size from 1 to 1GiB, such as 16KiB".to_owned()),
         size => Ok(size),
     }
 }
@@ -58,7 +58,7 @@ fn rt_fetch(text: &str) -> Result<RtFetch, String> {
     match text {
         "batch" => Ok(RtFetch::Batch),
         "sigtimedwait" => Ok(RtFetch::One),
-        _ => Err("accepted are batch and sigtimedwait".to_owned()),
+        _ => Err("expected batch or sigtimedwait".to_owned()),
     }
 }
 
@@ -76,7 +76,7 @@ fn tunable(text: &str) -> Result<Tunable, String> {
         "adaptive" => Ok(Tunable::Adaptive),
         number => match number.parse() {
             Ok(number) if (2..=1_000_000).contains(&number) => Ok(Tunable::Fixed(number)),
-            _ => Err("accepted are whole numbers from 2 to 1000000, and adaptive".to_owned()),
+            _ => Err("expected a whole number from 2 to 1000000, or adaptive".to_owned()),
         },
     }
 }
@@ -331,7 +331,7 @@ pub struct ServeFlags {
 /// The flags that architectures declare.
 #[derive(Debug)]
 pub struct ArchitectureFlags {
-    /// Those that were given.
+    /// The settings that were given.
     pub chosen: server::Chosen,
 }
 

@@ -39,7 +39,7 @@ fn title(place: usize, table: &Table) -> String {
 pub fn table(text: &str) -> Result<Table, String> {
     let wrong = || {
         format!(
-            "--host {text}: it is no table; accepted is a TOML table such as {{ names = [\"example.org\"], root = \"site\" }}, in a \
+            "--host {text}: it is not a table; expected a TOML table such as {{ names = [\"example.org\"], root = \"site\" }}, in a \
              config file [[host]]"
         )
     };
@@ -95,15 +95,18 @@ mod tests {
     #[test]
     fn mistakes_name_the_host_and_what_is_accepted() {
         for (text, said) in [
-            ("x", "it is no table; accepted is a TOML table such as"),
-            ("{}\nburn = '1s'", "it is no table"),
-            ("{ rot = 'x' }", "host number 7: 'rot' is no setting of host; accepted are: names, root, "),
+            ("x", "it is not a table; expected a TOML table such as"),
+            ("{}\nburn = '1s'", "it is not a table"),
+            (
+                "{ rot = 'x' }",
+                "host number 7: 'rot' is not a setting of host; expected one of: names, root, ",
+            ),
             ("{ names = 'a:80' }", "host a:80: invalid value 'a:80' for '--names <NAME>': "),
-            ("{ names = ['a'], listing = 'x' }", "host a: 'listing' is 'x'; accepted are true and false"),
+            ("{ names = ['a'], listing = 'x' }", "host a: 'listing' is 'x'; expected true or false"),
             ("{ names = ['a'], redirect = '/a' }", "host a: invalid value '/a' for '--redirect"),
-            ("{ names = ['a'], host = {} }", "host a: 'host' is no setting of host"),
-            ("{ names = ['a'], root = {} }", "host a: 'root' is a table; accepted are text, numbers"),
-            ("{ names = ['a'], max-body = 1 }", "host a: 'max-body' is no setting of host"),
+            ("{ names = ['a'], host = {} }", "host a: 'host' is not a setting of host"),
+            ("{ names = ['a'], root = {} }", "host a: 'root' is a table; expected text, a number"),
+            ("{ names = ['a'], max-body = 1 }", "host a: 'max-body' is not a setting of host"),
         ] {
             let error = parse(7, text).unwrap_err();
             assert!(error.contains(said) && error.lines().count() <= text.lines().count(), "{text}: {error}");

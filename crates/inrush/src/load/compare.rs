@@ -23,14 +23,13 @@ pub fn run(flags: &LoadCompareFlags) -> Result<(), Exit> {
 }
 
 fn read(path: &Path) -> Result<LoadResult, Exit> {
-    let result: LoadResult = record::file::read(path).map_err(|error| {
-        Exit::Usage(format!("{error}; accepted is what inrush load --output json writes"))
-    })?;
+    let result: LoadResult = record::file::read(path)
+        .map_err(|error| Exit::Usage(format!("{error}; expected what inrush load --output json writes")))?;
     if result.schema == record::load::SCHEMA {
         return Ok(result);
     }
     let (path, schema, known) = (path.display(), &result.schema, record::load::SCHEMA);
-    Err(Exit::Usage(format!("{path} has the schema '{schema}'; accepted is {known}")))
+    Err(Exit::Usage(format!("{path} has the schema '{schema}'; expected {known}")))
 }
 
 fn print(comparison: &Comparison, form: LoadCompareOutput) -> Result<(), Exit> {

@@ -14,9 +14,7 @@ use crate::output;
 pub fn check(output: Output) -> Result<(), Exit> {
     match output {
         Output::Text | Output::Json => Ok(()),
-        _ => Err(Exit::Usage(
-            "--dry-run has no series to write; accepted are --output text and json".to_owned(),
-        )),
+        _ => Err(Exit::Usage("--dry-run has no series to write; expected --output text or json".to_owned())),
     }
 }
 

@@ -21,7 +21,7 @@ const STEP: f64 = 1.1;
 /// The shares of the requested rate that the keys can reach.
 const SHARES: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 
-/// Maximum wait for a key, because the live view may have a question for the terminal meanwhile.
+/// Maximum wait for a key. The live view may ask the terminal something between two waits.
 const TURN: Duration = Duration::from_millis(50);
 
 /// The terminal's settings before the keys.

@@ -32,7 +32,7 @@ impl FromStr for Collector {
                 let base = given.trim_end_matches('/').trim_end_matches("/v1/metrics");
                 Ok(Collector(format!("{base}/v1/metrics")))
             }
-            _ => Err("accepted is http://HOST[:PORT] or https://HOST[:PORT], such as http://localhost:4318"
+            _ => Err("expected http://HOST[:PORT] or https://HOST[:PORT], such as http://localhost:4318"
                 .to_owned()),
         }
     }

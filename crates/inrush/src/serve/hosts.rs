@@ -26,10 +26,7 @@ pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
     let parsed = texts.map(|(text, place)| config_file::hosts::parse(place, text).map_err(Exit::Usage));
     let others = parsed.collect::<Result<Vec<_>, _>>()?;
     if others.len() > MOST_HOSTS {
-        return Err(wrong(format!(
-            "--host is given {} times; accepted are at most {MOST_HOSTS}",
-            others.len()
-        )));
+        return Err(wrong(format!("--host is given {} times; expected at most {MOST_HOSTS}", others.len())));
     }
     let mut certificates = pairs("", [&flags.tls_cert, &flags.tls_key, &flags.tls_ocsp], None)?;
     let shared = Share::of(flags, &others);
@@ -42,7 +39,7 @@ pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
         let rules = checked(&format!("{title}: "), host.site.rules())?;
         let cache = shared.with_own(&host);
         let Some(root) = host.root else {
-            return Err(wrong(format!("{title}: root is missing; accepted is the directory to serve")));
+            return Err(wrong(format!("{title}: root is missing; expected the directory to serve")));
         };
         let (site, access_log) = (shared.options(rules, cache), host.access_log.map(log_target));
         hosts.push(HostConfig { names: host.names, root, site, access_log });
@@ -50,7 +47,7 @@ pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
     match Names::new(hosts.iter().map(|host| &host.names[..])) {
         Ok(_) => Ok((hosts, certificates)),
         Err(name) => Err(wrong(format!(
-            "host {name}: the name is given twice; accepted are names that no other host has"
+            "host {name}: the name is given twice; expected a name that no other host has"
         ))),
     }
 }
@@ -68,7 +65,7 @@ fn default_host(flags: &ServeFlags, shared: &Share, has_others: bool) -> Result<
         None if rules == Rules::default() => return Ok(None),
         None => {
             return Err(wrong(
-                "rules outside [[host]] are those of ROOT, which is missing; accepted is a root outside [[host]], or rules in \
+                "rules outside [[host]] are those of ROOT, which is missing; expected a root outside [[host]], or rules in \
                  each host"
                     .to_owned(),
             ));
@@ -88,7 +85,7 @@ fn title(host: &HostFlags) -> Result<String, Exit> {
     let name = host.names.first().ok_or_else(|| {
         let root = host.root.as_ref().map_or(String::new(), |root| format!(" of {}", root.display()));
         wrong(format!(
-            "the host{root} has no names; accepted is a list such as names = [\"example.org\", \"*.example.org\"]"
+            "the host{root} has no names; expected a list such as names = [\"example.org\", \"*.example.org\"]"
         ))
     })?;
     Ok(format!("host {name}"))
@@ -110,7 +107,7 @@ fn pairs(
 ) -> Result<Vec<CertificateFiles>, Exit> {
     if certificates.len() != keys.len() {
         return Err(wrong(format!(
-            "{title}--tls-cert is given {} times and --tls-key {} times; accepted is one key for each certificate, in the same \
+            "{title}--tls-cert is given {} times and --tls-key {} times; expected one key for each certificate, in the same \
              order",
             certificates.len(),
             keys.len()
@@ -118,7 +115,7 @@ fn pairs(
     }
     if !responses.is_empty() && responses.len() != certificates.len() {
         return Err(wrong(format!(
-            "{title}--tls-cert is given {} times and --tls-ocsp {} times; accepted is one response for each certificate, in the same \
+            "{title}--tls-cert is given {} times and --tls-ocsp {} times; expected one response for each certificate, in the same \
              order, and - for a certificate without one",
             certificates.len(),
             responses.len()

@@ -111,7 +111,7 @@ impl Trial {
     }
 }
 
-/// Returns the path of the first file, by name, that is no dot-file.
+/// Returns the path of the first file, by name, that is not a dot-file.
 fn first_file(root: &Path) -> Option<String> {
     let entries = std::fs::read_dir(root).ok()?.take(MOST_NAMES).filter_map(Result::ok);
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));

@@ -179,8 +179,8 @@ impl Server {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Runs `then` while every thread of the server is stopped. The results of the kernel's work meanwhile,
-    /// such as completed connections, are all there when the server continues.
+    /// Runs `then` while every thread of the server is stopped. When the server continues, it finds all
+    /// results of the kernel's work during that time, such as completed connections.
     pub fn while_stopped<T>(&self, then: impl FnOnce() -> T) -> T {
         self.signal(Signal::STOP);
         let waited = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().expect("a change of state");

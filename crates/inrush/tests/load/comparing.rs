@@ -57,7 +57,7 @@ fn files_that_are_no_results_are_named() {
     };
     let (other, broken) =
         (write("other.json", "{\"schema\": \"inrush.capacity/1\"}"), write("broken.json", "{"));
-    let accepted = "accepted is what inrush load --output json writes";
+    let accepted = "expected what inrush load --output json writes";
     refused(&["load", "compare", &other, &other], 2, &["other.json is not such a record", accepted]);
     refused(&["load", "compare", &broken, &other], 2, &["broken.json is not such a record", accepted]);
     refused(&["load", "compare", "/no/such", &other], 2, &["cannot read /no/such", accepted]);

@@ -97,5 +97,5 @@ fn settings_that_make_no_sense_with_it_are_refused() {
     ] {
         refused(&[&pair[..], &[setting]].concat(), 2, &[expected]);
     }
-    refused(&["load", "https://127.0.0.1:9/", "--client=s-client-pair"], 2, &["accepted is http://"]);
+    refused(&["load", "https://127.0.0.1:9/", "--client=s-client-pair"], 2, &["expected http://"]);
 }

@@ -69,7 +69,7 @@ fn their_number_has_bounds() {
     refused(
         &["load", "http://127.0.0.1:9/", "--processes=0"],
         2,
-        &["--processes", "accepted are 1 to 64, and auto"],
+        &["--processes", "expected 1 to 64, or auto"],
     );
     refused(&["load", "http://127.0.0.1:9/", "--close=abort"], 2, &["--close", "fin, rst"]);
 }

@@ -106,9 +106,9 @@ fn settings_of_one_stack_are_not_left_out_by_the_other() {
     refused(
         &["load", url, "--stack=user", "--link=dpdk"],
         2,
-        &["'dpdk' is not a link: accepted are tun and af-xdp:INTERFACE"],
+        &["'dpdk' is not a link: expected tun or af-xdp:INTERFACE"],
     );
-    refused(&["load", url, "--stack=user", "--source-ip=127.0.0.2"], 2, &["accepted is --source-net"]);
+    refused(&["load", url, "--stack=user", "--source-ip=127.0.0.2"], 2, &["expected --source-net"]);
     refused(&["load", url, "--stack=user", "--client=s-client-pair"], 2, &["cannot change their process"]);
     refused(
         &["load", "--calibrate", "--stack=user", "--link=af-xdp:eth0"],

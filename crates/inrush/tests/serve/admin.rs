@@ -152,7 +152,7 @@ fn a_web_page_cannot_use_it() {
         (
             "Host: evil.example\r\n",
             403,
-            "Host evil.example: accepted are IP addresses, localhost and names given with",
+            "Host evil.example: expected an IP address, localhost or a name given with",
         ),
         ("Host: evil.example\r\nOrigin: http://evil.example\r\n", 403, "--admin-host"),
         ("Host: 127.0.0.1\r\nOrigin: http://evil.example\r\n", 403, "another web page"),
@@ -198,7 +198,7 @@ fn a_token_is_asked_of_everybody() {
         assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
         assert!(refused.contains("\r\nWWW-Authenticate: Bearer realm=\"inrush\"\r\n"), "{refused}");
         assert!(
-            refused.ends_with("accepted is Authorization: Bearer with the token of this server\n"),
+            refused.ends_with("expected Authorization: Bearer with the token of this server\n"),
             "{refused}"
         );
     }

@@ -113,7 +113,7 @@ impl Door {
         self.files.beside("door")
     }
 
-    /// Sends bytes over a connection of their own. Returns what comes until its end.
+    /// Sends bytes over a connection of their own. Returns the bytes until its end.
     fn exchange(path: &Path, text: &str) -> String {
         let mut socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -15,7 +15,7 @@ fn kernel(files: &Files, flags: &[&str]) -> Option<Server> {
         println!("skipped: {reason}");
         return None;
     }
-    // The others have what comes before that in their queues.
+    // Until then connections wait in the queues of the other workers.
     server.eventually_of("begun", |server| {
         let shown = figures(&server.status(), "connections").len();
         shown > 0 && shown == server.children().len()

@@ -88,7 +88,7 @@ fn the_logs_of_hosts_are_opened_again_behind_confinement() {
         }
         server.signal(Signal::HUP);
         for (log, host) in both {
-            // Whichever worker answers has opened the logs again, sooner or later.
+            // Any worker may answer, and each opens the logs again in its own time.
             server.eventually_of("opened again", |server| {
                 get(server, host, "/name?after");
                 fs::read_to_string(logs.path(log)).is_ok_and(|text| text.contains("?after"))

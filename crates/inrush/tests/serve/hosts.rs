@@ -329,14 +329,14 @@ fn mistakes_in_a_host_are_one_line() {
     let config = format!("--config={}", path.display());
     let of_a_host = |lines: &str| format!("[[host]]\nnames = 'a.test'\n{root}\n{lines}");
     for (text, expected) in [
-        (format!("[[host]]\n{root}"), "has no names; accepted is a list such as names = [\"example.org\""),
+        (format!("[[host]]\n{root}"), "has no names; expected a list such as names = [\"example.org\""),
         (
             "[[host]]\nnames = 'a.test'".to_owned(),
-            "host a.test: root is missing; accepted is the directory to serve",
+            "host a.test: root is missing; expected the directory to serve",
         ),
         ("[[host]]\nnames = []".to_owned(), "the host has no names"),
-        (of_a_host("rot = 1"), "host a.test: 'rot' is no setting of host; accepted are: names, root, "),
-        (of_a_host("max-body = 1"), "host a.test: 'max-body' is no setting of host"),
+        (of_a_host("rot = 1"), "host a.test: 'rot' is not a setting of host; expected one of: names, root, "),
+        (of_a_host("max-body = 1"), "host a.test: 'max-body' is not a setting of host"),
         (of_a_host("redirect = '/* /new/*'"), "host a.test: --redirect: /x would be redirected without end"),
         (of_a_host("cache-memory = 'much'"), "host a.test: invalid value 'much' for '--cache-memory <SIZE>'"),
         (of_a_host(&certificate), "host a.test: --tls-cert is given 1 times and --tls-key 0 times"),
@@ -344,16 +344,16 @@ fn mistakes_in_a_host_are_one_line() {
             of_a_host("[[host]]\nnames = ['b.test', 'A.test.']\nroot = '.'"),
             "host a.test: the name is given twice",
         ),
-        (of_a_host("[host.rules]\nlisting = true"), "host a.test: 'rules' is no setting of host"),
+        (of_a_host("[host.rules]\nlisting = true"), "host a.test: 'rules' is not a setting of host"),
         (
             "[[host]]\nnames = 'http://a'".to_owned(),
-            "'http://a' is no name of a host; accepted are names without scheme",
+            "'http://a' is not a name of a host; expected a name without scheme",
         ),
         (
             "[[host]]\nnames = 'a.test'\nroot = '/nothing'".to_owned(),
             "host a.test: cannot open /nothing as a directory",
         ),
-        ("host = 'a.test'".to_owned(), "--host a.test: it is no table; accepted is a TOML table such as"),
+        ("host = 'a.test'".to_owned(), "--host a.test: it is not a table; expected a TOML table such as"),
         ("[[host]\nnames".to_owned(), "line 1: "),
         (
             format!("listing = true\n{}", of_a_host("")),

@@ -128,7 +128,7 @@ fn rules_change_at_a_signal_and_broken_ones_do_not() {
         hang_up_with(&server, "redirect = ['/old /second', '/old']\n");
         let said = server.says();
         assert!(said.starts_with("inrush: the configuration stays as it was: "), "{said}");
-        assert!(said.contains("accepted is PATH TARGET [STATUS]") && said.lines().count() == 1, "{said}");
+        assert!(said.contains("expected PATH TARGET [STATUS]") && said.lines().count() == 1, "{said}");
         assert_eq!(server.client().get("/old").field("Location"), Some("/first"));
         hang_up_with(&server, "redirect = ['/old /new', '/new /old']\n");
         let said = server.says();
@@ -196,12 +196,12 @@ fn a_check_ends_with_the_line_that_the_server_would_say() {
     for (arguments, expected) in [
         (&[config.as_str(), root][..], "the server itself sets Content-Length"),
         (&["--redirect=/a //b", root], "neither a path nor a URL"),
-        (&["--redirect=/a /b 200", root], "accepted are 301, 302, 303, 307 and 308"),
+        (&["--redirect=/a /b 200", root], "expected 301, 302, 303, 307 or 308"),
         (&["--redirect=/* /new/*", root], "/x would be redirected without end"),
-        (&["--error-page=404 /../x", root], "accepted are paths below the root"),
-        (&["--fallback=x", root], "accepted are paths below the root"),
+        (&["--error-page=404 /../x", root], "expected a path below the root"),
+        (&["--fallback=x", root], "expected a path below the root"),
         (&["--index=a/b", root], "without a slash"),
-        (&["--header=/* X", root], "accepted is PATH NAME: VALUE"),
+        (&["--header=/* X", root], "expected PATH NAME: VALUE"),
         (&["--config=/nothing", root], "--config /nothing: cannot read it"),
         (&["/nothing"], "cannot open /nothing as a directory"),
         (&[&certificate, &key, root], &text),

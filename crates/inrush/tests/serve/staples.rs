@@ -107,7 +107,7 @@ fn a_response_that_changes_is_read_again_and_a_broken_one_is_not_used() {
         assert_eq!(stapled(&server, "one.test", "-tls1_3").as_deref(), Some("good"));
         one.respond("revoked");
         assert_eq!(server.says(), "inrush: certificates read again\n", "by itself");
-        // Whichever worker takes it, sooner or later.
+        // Any worker may answer, and each reads the response in its own time.
         let is_new = |server: &Server| stapled(server, "one.test", "-tls1_3").as_deref() == Some("revoked");
         server.eventually_of("the new response", |server| is_new(server));
         for broken in ["", "half a respo"] {
@@ -116,7 +116,7 @@ fn a_response_that_changes_is_read_again_and_a_broken_one_is_not_used() {
             fs::rename(newest, &one.response).unwrap();
             server.signal(Signal::HUP);
             let (path, said) = (one.response.display(), server.says());
-            let why = "it is no OCSP response; accepted is an OCSP response in DER";
+            let why = "it is not an OCSP response; expected an OCSP response in DER";
             let expected = format!("inrush: the certificate stays as it was: --tls-ocsp {path}: {why}\n");
             assert_eq!(said, expected);
         }
@@ -201,7 +201,8 @@ fn mistakes_with_responses_are_one_line() {
         (vec![&response], "--tls-cert <FILE>".to_owned()),
         (
             [&one_flags[..], &two_flags].concat().iter().chain([&response]).collect(),
-            "--tls-cert is given 2 times and --tls-ocsp 1 times; accepted is one response for each certificate".to_owned(),
+            "--tls-cert is given 2 times and --tls-ocsp 1 times; expected one response for each certificate"
+                .to_owned(),
         ),
         (
             two_flags.iter().chain([&response]).collect(),

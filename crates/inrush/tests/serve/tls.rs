@@ -220,7 +220,7 @@ fn certificates_that_change_are_read_again_and_broken_ones_are_not_used() {
         println!("{flags:?}");
         let identity = Identity::new(&files, "own", &["localhost"]);
         let mut server = start(&files, &[&identity], flags);
-        // Whichever worker takes it, sooner or later.
+        // Any worker may answer, and each reads the certificate in its own time.
         let believes = |server: &mut Server| {
             server.eventually_of("the new certificate", |server| {
                 let port = server.address.port();

@@ -43,9 +43,9 @@ impl Assignment {
     }
 }
 
-/// The text is no assignment.
+/// The text is not an assignment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a part of a run")]
+#[error("'{0}' is not part of a run")]
 pub struct NotAnAssignment(String);
 
 impl FromStr for Assignment {

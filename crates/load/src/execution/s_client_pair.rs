@@ -41,7 +41,7 @@ const END_PATIENCE: Nanos = Nanos::SECOND;
 
 const HANDLER: &str = "the handler of the pair";
 
-/// The handler's lines; an error for text that is no line, or for a complaint of the handler.
+/// The handler's lines; an error for text that is not a line, or for a complaint of the handler.
 type Lines = Receiver<(u32, io::Result<Line>)>;
 
 /// Carries out a planned run; `program` describes how to start this program as the handler.
@@ -291,7 +291,7 @@ mod tests {
         refused(|config| config.urls = vec!["https://127.0.0.1/".parse().unwrap()], "http://");
         refused(
             |config| config.client = Client::Closed { clients: std::num::NonZeroU32::MIN },
-            "accepted is an open loop",
+            "expected an open loop",
         );
     }
 }

@@ -76,7 +76,7 @@ impl Assembly {
         self.close_intervals(observer);
     }
 
-    /// Waits no longer for the intervals of a thread. What it has delivered stays in the figures.
+    /// Waits no longer for the intervals of a thread. Its delivered intervals stay in the figures.
     pub(crate) fn lose(&mut self, thread: u32, observer: &mut dyn Observer) {
         self.told[thread as usize] = None;
         self.close_intervals(observer);

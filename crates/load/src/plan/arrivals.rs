@@ -215,7 +215,7 @@ impl FromStr for Process {
             Some(kind) => {
                 (kind.parse)(settings.unwrap_or_default()).map(|behaviour| Process { kind, behaviour })
             }
-            None => Err(format!("accepted are {}", listed(ALL.iter().map(|kind| kind.form)))),
+            None => Err(format!("expected {}", listed(ALL.iter().map(|kind| kind.form)))),
         };
         parsed.map_err(|why| NotAProcess::new(text, why))
     }

@@ -89,7 +89,7 @@ pub const SOURCE_NET_V6: &str = "fd94::/64";
 
 /// The text names no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a link: accepted are tun and af-xdp:INTERFACE")]
+#[error("'{0}' is not a link: expected tun or af-xdp:INTERFACE")]
 pub struct NotALink(String);
 
 impl FromStr for Link {
@@ -373,7 +373,7 @@ impl Config {
 
 /// The text is not a number of sockets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a number of sockets: accepted are 1 or more, and auto")]
+#[error("'{0}' is not a number of sockets: expected 1 or more, or auto")]
 pub struct NotSockets(String);
 
 impl FromStr for Sockets {
@@ -388,7 +388,7 @@ impl FromStr for Sockets {
 
 /// The text is not a number of processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a number of processes: accepted are 1 to {PROCESSES_MAX}, and auto")]
+#[error("'{0}' is not a number of processes: expected 1 to {PROCESSES_MAX}, or auto")]
 pub struct NotProcesses(String);
 
 impl FromStr for Processes {
@@ -445,11 +445,11 @@ mod tests {
         }
         assert_eq!(
             "65".parse::<Processes>().unwrap_err().to_string(),
-            "'65' is not a number of processes: accepted are 1 to 64, and auto"
+            "'65' is not a number of processes: expected 1 to 64, or auto"
         );
         assert_eq!(
             "0".parse::<Sockets>().unwrap_err().to_string(),
-            "'0' is not a number of sockets: accepted are 1 or more, and auto"
+            "'0' is not a number of sockets: expected 1 or more, or auto"
         );
     }
 
@@ -460,7 +460,7 @@ mod tests {
         }
         for text in ["", "tun:x", "af-xdp", "af-xdp:"] {
             let told = text.parse::<Link>().unwrap_err().to_string();
-            assert_eq!(told, format!("'{text}' is not a link: accepted are tun and af-xdp:INTERFACE"));
+            assert_eq!(told, format!("'{text}' is not a link: expected tun or af-xdp:INTERFACE"));
         }
     }
 

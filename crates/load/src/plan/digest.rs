@@ -17,7 +17,7 @@ pub struct Digest([u8; 32]);
 
 /// The text is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a digest: accepted is sha256: and 64 hexadecimal digits, as sha256sum prints them")]
+#[error("'{0}' is not a digest: expected sha256: and 64 hexadecimal digits, as sha256sum prints them")]
 pub struct NotADigest(String);
 
 impl FromStr for Digest {
@@ -97,7 +97,7 @@ mod tests {
             ["", "sha256:", &ABC[..70], &ABC[7..], &ABC.replace('a', "g"), &ABC.replace("sha256", "md5")]
         {
             let told = text.parse::<Digest>().unwrap_err().to_string();
-            assert!(told.starts_with(&format!("'{text}' is not a digest: accepted is sha256:")), "{told}");
+            assert!(told.starts_with(&format!("'{text}' is not a digest: expected sha256:")), "{told}");
         }
     }
 }

@@ -78,7 +78,7 @@ impl Default for Statuses {
 
 /// The text is not a set of statuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a list of final statuses: accepted are 200, 2xx, 200,301,4xx and the like")]
+#[error("'{0}' is not a list of final statuses: expected a list such as 200, 2xx or 200,301,4xx")]
 pub struct NotStatuses(String);
 
 impl FromStr for Statuses {

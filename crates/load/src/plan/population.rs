@@ -83,7 +83,7 @@ impl Population {
 /// The text is not a population.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a population: accepted are idle:6000, idle:500,half-request, hot:50, cold:300, slow-read:50,1KiB/s, \
+    "'{0}' is not a population: expected idle:6000, idle:500,half-request, hot:50, cold:300, slow-read:50,1KiB/s, \
      slow-send:20,10B/s and the like"
 )]
 pub struct NotAPopulation(String);
@@ -173,10 +173,7 @@ mod tests {
             "busy:5",
         ] {
             let told = text.parse::<Population>().unwrap_err().to_string();
-            assert!(
-                told.starts_with(&format!("'{text}' is not a population: accepted are idle:6000")),
-                "{told}"
-            );
+            assert!(told.starts_with(&format!("'{text}' is not a population: expected idle:6000")), "{told}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The settings of a run as they travel to another machine.
 //!
-//! A setting travels as the text that its type prints, and is parsed and checked again where it arrives. What
-//! belongs to one machine does not travel: source addresses, the stack, the processes, and the clean rate. A
+//! A setting travels as the text that its type prints, and is parsed and checked again where it arrives. Settings
+//! of one machine do not travel: source addresses, the stack, the processes, and the clean rate. A
 //! setting that names a file is refused on both sides, because the files of two machines differ.
 
 use std::fmt::Display;
@@ -79,7 +79,7 @@ impl FromStr for Trust {
         match text {
             "system" => Ok(Trust::System),
             "anybody" => Ok(Trust::Anybody),
-            _ => Err(format!("'{text}' is no trust: accepted are system and anybody")),
+            _ => Err(format!("'{text}' is not a trust: expected system or anybody")),
         }
     }
 }

@@ -75,7 +75,7 @@ impl SourceRange {
 /// The text is not a range of source addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not a source address: accepted are 10.0.0.5, 10.0.0.5-9, 10.0.0.5-10.0.1.9, 10.0.1.0/24 and the like, at most 65536"
+    "'{0}' is not a source address: expected 10.0.0.5, 10.0.0.5-9, 10.0.0.5-10.0.1.9 or 10.0.1.0/24, with at most 65536 addresses"
 )]
 pub struct NotSources(String);
 

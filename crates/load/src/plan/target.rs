@@ -167,7 +167,7 @@ mod tests {
             ("http://host/a b", "it has a space, control or non-ASCII character; percent-encode it"),
         ] {
             let error = given.parse::<Url>().unwrap_err().to_string();
-            let expected = format!("URL '{given}': {why}; accepted is http[s]://HOST[:PORT][/PATH]");
+            let expected = format!("URL '{given}': {why}; expected http[s]://HOST[:PORT][/PATH]");
             assert_eq!(error, expected);
         }
     }

@@ -154,7 +154,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, LoadError> 
 }
 
 fn unusable(path: &Path, why: &dyn fmt::Display) -> LoadError {
-    LoadError::Tls { why: format!("--ca {}: {why}; accepted is a PEM file of certificates", path.display()) }
+    LoadError::Tls { why: format!("--ca {}: {why}; expected a PEM file of certificates", path.display()) }
 }
 
 /// The tickets that the target issued for later connections. There is one target, so its name is ignored. The

@@ -301,7 +301,7 @@ fn statuses_have_outcomes() {
     let busy = Server::replying(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
     let result = run(config(&busy));
     assert_all(&result, Outcome::Shed);
-    assert_eq!(result.latency_intended_ns.answered.count, 0, "a fast refusal is no fast reply");
+    assert_eq!(result.latency_intended_ns.answered.count, 0, "a fast refusal is not a fast reply");
     assert!(result.replies_per_s > 0.0 && result.goodput_per_s == 0.0);
 }
 

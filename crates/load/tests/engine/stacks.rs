@@ -284,7 +284,7 @@ fn a_stack_refuses_settings_of_the_other() {
         let error = load::prepare(config).unwrap_err().to_string();
         assert!(error.starts_with("--stack user: ") && error.contains(expected), "{error}");
     };
-    refused(|config| config.source = Some("127.0.0.5".parse().unwrap()), "accepted is --source-net");
+    refused(|config| config.source = Some("127.0.0.5".parse().unwrap()), "expected --source-net");
     refused(|config| config.processes = load::Processes::Pair, "cannot change their process");
     refused(
         |config| {

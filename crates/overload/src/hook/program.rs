@@ -50,7 +50,7 @@ pub struct Program<'a> {
     pub routing: &'a Routing,
     /// The fraction that each queue admits, from 0 to 1; one for each queue.
     pub shares: &'a [f64],
-    /// Listeners in the group, at least one for each queue. Those beyond get no SYN.
+    /// Listeners in the group, at least one for each queue. Surplus listeners get no SYN.
     pub listeners: usize,
     /// Mixed into identities.
     pub salt: u32,

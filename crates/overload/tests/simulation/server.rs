@@ -140,7 +140,7 @@ impl Server<'_> {
         (client.requests > 0).then_some(client)
     }
 
-    /// Spends processor time on the server. Packets that arrive meanwhile take their part of the processor.
+    /// Spends processor time on the server. Packets that arrive in that time take their part of the processor.
     fn spend(&mut self, cost: f64) {
         let cost = (cost * self.slowness()) as u64 + self.stalled();
         let mut end = self.now + cost;

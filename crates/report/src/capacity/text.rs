@@ -98,7 +98,7 @@ fn unreachable(result: &CapacityResult) -> String {
         result.loss.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect();
     let ends = if ends.is_empty() { "nothing was offered".to_owned() } else { ends.join(", ") };
     let answered = format!("No request was answered correctly, however few were offered: {ends}.");
-    // The reasons explain why no server answered; a late generator is no such reason.
+    // The reasons explain why no server answered; a late generator is not such a reason.
     let reasons = result.search.iter().flat_map(|step| &step.reasons);
     [&answered].into_iter().chain(reasons).map(String::as_str).collect::<Vec<_>>().join(" ")
 }

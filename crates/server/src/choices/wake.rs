@@ -44,7 +44,7 @@ mod tests {
         for wake in [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport, Wake::Steered] {
             assert_eq!(wake.to_string().parse(), Ok(wake));
         }
-        let accepted = "accepted are exclusive, one, mutex, all, reuseport, steered";
+        let accepted = "expected exclusive, one, mutex, all, reuseport, steered";
         assert_eq!("many".parse::<Wake>(), Err(accepted.to_owned()));
     }
 }

@@ -26,14 +26,14 @@ impl FromStr for Network {
             Err(_) => text.parse::<IpNet>(),
         };
         let network =
-            network.map_err(|_| "accepted are addresses and networks, such as 192.0.2.7 and 2001:db8::/32");
+            network.map_err(|_| "expected an address or a network, such as 192.0.2.7 or 2001:db8::/32");
         match network? {
             // The server turns the IPv4 addresses of an IPv6 listener into plain ones.
             IpNet::V6(mapped) if mapped.addr().to_ipv4_mapped().is_some() => {
-                Err("accepted are IPv4 addresses in their own form, such as 192.0.2.0/24".to_owned())
+                Err("expected an IPv4 address in its own form, such as 192.0.2.0/24".to_owned())
             }
             network if network.trunc() != network => {
-                Err(format!("bits after the prefix are set; accepted is {}", network.trunc()))
+                Err(format!("bits after the prefix are set; expected {}", network.trunc()))
             }
             network => Ok(Network(network)),
         }
@@ -59,9 +59,9 @@ mod tests {
         assert!(contains("2001:db8::/32", "2001:db8:ffff::1") && !contains("2001:db8::/32", "192.0.2.7"));
         assert!(contains("0.0.0.0/0", "192.0.2.7"));
         for (text, wrong) in [
-            ("192.0.2.0/33", "accepted are addresses and networks"),
-            ("example.org", "accepted are addresses and networks"),
-            ("192.0.2.7/24", "accepted is 192.0.2.0/24"),
+            ("192.0.2.0/33", "expected an address or a network"),
+            ("example.org", "expected an address or a network"),
+            ("192.0.2.7/24", "expected 192.0.2.0/24"),
             ("::ffff:192.0.2.7", "IPv4 addresses in their own form"),
         ] {
             let error = text.parse::<Network>().unwrap_err();

@@ -72,7 +72,7 @@ impl<S, A> Parts<S, A> {
     /// Returns the same parts with another service, which `make` makes from this one.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub fn serving<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<Parts<T, A>> {
         Ok(Parts {
             arrivals: self.arrivals,
@@ -143,10 +143,10 @@ pub(super) trait EventLoop {
     /// The third phase: works on connections.
     fn work(&mut self);
 
-    /// Continues a connection whose timer entry has come up. `has_expired` is true if its deadline has passed too.
+    /// Continues a connection whose timer entry is due. `has_expired` is true if its deadline has passed too.
     fn go_on(&mut self, token: Token, has_expired: bool);
 
-    /// Tells a connection that it is to end, once what has arrived is answered.
+    /// Tells a connection to end after the responses to its received requests.
     fn end_one(&mut self, token: Token, tell: Tell<Self::Service>);
 
     /// Closes a connection.

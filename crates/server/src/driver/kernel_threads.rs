@@ -537,7 +537,7 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
 }
 
 impl<S: SocketService> Sleeper<'_, S> {
-    /// Sleeps until a descriptor is ready or the time is over, and publishes counts meanwhile.
+    /// Sleeps until a descriptor is ready or the time is over. Publishes the counts that fall due.
     fn sleep(&mut self, until: Nanos) {
         loop {
             let due = self.lender.borrow().publish_due();

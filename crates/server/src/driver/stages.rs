@@ -18,7 +18,7 @@
 //!
 //! The parse stage admits requests. Requests that a connection has pipelined behind an admitted one are answered with
 //! it. A response time begins when the source finds the connection ready, and ends when its first bytes are handed to
-//! the kernel. A peer's reading speed is no part of the server's load.
+//! the kernel. A peer's reading speed is not part of the server's load.
 //!
 //! Owns the stages, their threads and the paths between them. Does not parse, and knows nothing of files.
 //!

@@ -65,14 +65,16 @@ impl Guard {
         if let Names::These { names, flag } = &self.names
             && !is_accepted(request.host, names)
         {
-            let more = flag.map_or(String::new(), |flag| format!(" and names given with {flag}"));
+            let names = match flag {
+                Some(flag) => format!(", localhost or a name given with {flag}"),
+                None => " or localhost".to_owned(),
+            };
             let host = request.host;
-            return refused(format!("Host {host}: accepted are IP addresses, localhost{more}\n"));
+            return refused(format!("Host {host}: expected an IP address{names}\n"));
         }
         if self.pages && !is_from_here(request) {
             return refused(
-                "a request of another web page: accepted are those of this server and of programs\n"
-                    .to_owned(),
+                "a request of another web page: expected one of this server or of a program\n".to_owned(),
             );
         }
         if self.pages && self.token.is_none() && changes(request) && is_of_a_page(request) {
@@ -88,7 +90,7 @@ impl Guard {
     /// Refuses a request without its token.
     pub fn refusal_without_token(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
         self.token.as_ref().filter(|token| !shows(request, token)).map(|_| {
-            let line = "accepted is Authorization: Bearer with the token of this server\n".to_owned();
+            let line = "expected Authorization: Bearer with the token of this server\n".to_owned();
             let response = answer(Status::UNAUTHORIZED, "text/plain; charset=utf-8", line);
             with_fields(response, "WWW-Authenticate: Bearer realm=\"inrush\"\r\n")
         })

@@ -41,7 +41,7 @@ impl Successor {
     /// Becomes the successor of the server that started this process; `None` if none did.
     ///
     /// # Errors
-    /// [`ServeError::NoParent`]: the standard input is no channel. [`ServeError::System`]: no descriptor left.
+    /// [`ServeError::NoParent`]: the standard input is not a channel. [`ServeError::System`]: no descriptor left.
     pub fn of_environment() -> Result<Option<(Successor, Inherited)>, ServeError> {
         if std::env::var_os(VARIABLE).is_none() {
             return Ok(None);

@@ -333,7 +333,7 @@ fn no_accept_phase_takes_more_than_the_limit() {
             let loops = server.counters().loops;
             assert_eq!(loops.accepts, 80);
             assert!(loops.accepts <= loops.accept_phases * u64::from(limit), "{loops:?}");
-            // A phase that took nothing is no phase, on any mechanism.
+            // A phase that took nothing is not a phase, on any mechanism.
             assert!(loops.accept_phases <= loops.accepts, "{loops:?}");
             server.stop();
         }

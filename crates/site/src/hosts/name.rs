@@ -49,7 +49,7 @@ impl FromStr for HostName {
         };
         if name.len() > MOST_BYTES || !full.split('.').all(is_label) {
             return Err(format!(
-                "'{text}' is no name of a host; accepted are names without scheme and port, such as example.org, *.example.org \
+                "'{text}' is not a name of a host; expected a name without scheme and port, such as example.org, *.example.org \
                  and [2001:db8::1]"
             ));
         }
@@ -110,7 +110,7 @@ mod tests {
             &long,
         ] {
             let error = text.parse::<HostName>().unwrap_err();
-            assert!(error.contains("is no name of a host; accepted are"), "{text}: {error}");
+            assert!(error.contains("is not a name of a host; expected"), "{text}: {error}");
         }
     }
 

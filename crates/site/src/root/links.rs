@@ -4,7 +4,7 @@
 //! that leads through links into a name without links, which is opened the same way. The checked name is
 //! therefore the opened name, without a race. An absolute link that leads back into the root may be followed.
 //!
-//! A hard link is no symbolic link: it cannot be told from the file, and is served under its own name.
+//! A hard link is not a symbolic link: it cannot be told from the file, and is served under its own name.
 
 use rustix::fs::{OFlags, readlinkat};
 use rustix::io::Errno;
@@ -93,7 +93,7 @@ impl Walk<'_> {
         // now.
         match readlinkat(node, c"", Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes())),
-            // The kernel's errors for an open file that is no link.
+            // The kernel's errors for an open file that is not a link.
             Err(Errno::NOENT | Errno::INVAL) => Ok(None),
             Err(errno) => Err(self.reach.error(errno)),
         }

@@ -43,19 +43,19 @@ impl FromStr for HeaderRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<HeaderRule, String> {
-        let accepted = "accepted is PATH NAME: VALUE, such as '/assets/* Cache-Control: max-age=3600'";
+        let accepted = "expected PATH NAME: VALUE, such as '/assets/* Cache-Control: max-age=3600'";
         let (paths, line) = text.trim().split_once([' ', '\t']).unwrap_or((text, ""));
         let Some((name, value)) = line.trim().split_once(':') else {
-            return Err(format!("'{text}' is no header line; {accepted}"));
+            return Err(format!("'{text}' is not a header line; {accepted}"));
         };
         let value = value.trim_matches([' ', '\t']);
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
-            return Err(format!("'{name}' is no name of a header field; {accepted}"));
+            return Err(format!("'{name}' is not a name of a header field; {accepted}"));
         }
         if OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
             return Err(format!(
-                "the server itself sets {name}; accepted are other fields, such as Cache-Control"
+                "the server itself sets {name}; expected another field, such as Cache-Control"
             ));
         }
         if value.is_empty() || !value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
@@ -64,7 +64,7 @@ impl FromStr for HeaderRule {
             ));
         }
         if text.len() > LONGEST {
-            return Err(format!("the line of {name} is too long; accepted are {LONGEST} bytes"));
+            return Err(format!("the line of {name} is too long; expected {LONGEST} bytes"));
         }
         Ok(HeaderRule { paths: paths.parse()?, name: name.to_owned(), line: format!("{name}: {value}\r\n") })
     }
@@ -120,12 +120,12 @@ mod tests {
     #[test]
     fn mistakes_name_what_is_accepted() {
         for (text, said) in [
-            ("", "accepted is PATH NAME: VALUE"),
-            ("/a", "accepted is PATH NAME: VALUE"),
-            ("/a X", "accepted is PATH NAME: VALUE"),
-            ("/a X Y: z", "'X Y' is no name"),
-            ("/a : z", "'' is no name"),
-            ("/a :status: 200", "'' is no name"),
+            ("", "expected PATH NAME: VALUE"),
+            ("/a", "expected PATH NAME: VALUE"),
+            ("/a X", "expected PATH NAME: VALUE"),
+            ("/a X Y: z", "'X Y' is not a name"),
+            ("/a : z", "'' is not a name"),
+            ("/a :status: 200", "'' is not a name"),
             ("/a X: ", "empty"),
             ("/a X: a\r\nY: b", "not printable ASCII"),
             ("/a X: a\u{7f}", "not printable ASCII"),
@@ -134,7 +134,7 @@ mod tests {
             ("/a transfer-encoding: chunked", "the server itself sets transfer-encoding"),
             ("/a Connection: close", "the server itself sets Connection"),
             ("/a Date: today", "the server itself sets Date"),
-            ("a X: y", "accepted are paths such as"),
+            ("a X: y", "expected a path such as"),
         ] {
             let error = text.parse::<HeaderRule>().unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -25,7 +25,7 @@ impl FromStr for PageFile {
         let plain = !text.contains(|letter: char| letter.is_ascii_control() || "?#".contains(letter));
         let path = path::normalise(text, false).ok().filter(|path| !path.directory);
         path.filter(|_| plain && text.len() <= LONGEST).map(PageFile).ok_or_else(|| {
-            format!("'{text}' is no path of a file; accepted are paths below the root, such as /404.html")
+            format!("'{text}' is not a path of a file; expected a path below the root, such as /404.html")
         })
     }
 }
@@ -58,13 +58,12 @@ impl FromStr for ErrorPage {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [status, file] = words[..] else {
             return Err(format!(
-                "'{text}' is no error page; accepted is STATUS PATH, such as '404 /404.html'"
+                "'{text}' is not an error page; expected STATUS PATH, such as '404 /404.html'"
             ));
         };
         let known = STATUSES.into_iter().find(|known| known.0.to_string() == status);
-        let status = known.ok_or_else(|| {
-            format!("'{status}' has no page; accepted are the statuses 400, 403, 404 and 500")
-        })?;
+        let status = known
+            .ok_or_else(|| format!("'{status}' has no page; expected the status 400, 403, 404 or 500"))?;
         Ok(ErrorPage { status, file: file.parse()? })
     }
 }
@@ -75,7 +74,7 @@ impl FromStr for ErrorPage {
 /// A description of what is accepted.
 pub fn index_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '\0']) || [".", ".."].contains(&text) {
-        return Err("accepted is the name of a file, such as index.html, without a slash".to_owned());
+        return Err("expected the name of a file, such as index.html, without a slash".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -89,15 +88,15 @@ mod tests {
         let page: ErrorPage = "404 /errors/../404%2ehtml".parse().unwrap();
         assert_eq!((page.status(), page.file().path().canonical.as_str()), (Status::NOT_FOUND, "/404.html"));
         for (text, said) in [
-            ("404", "accepted is STATUS PATH"),
-            ("404 /a b", "accepted is STATUS PATH"),
-            ("200 /a", "accepted are the statuses"),
-            ("418 /a", "accepted are the statuses"),
-            ("404 a.html", "accepted are paths below the root"),
-            ("404 /folder/", "accepted are paths below the root"),
-            ("404 /../etc/passwd", "accepted are paths below the root"),
-            ("404 /.hidden", "accepted are paths below the root"),
-            ("404 /a?b", "accepted are paths below the root"),
+            ("404", "expected STATUS PATH"),
+            ("404 /a b", "expected STATUS PATH"),
+            ("200 /a", "expected the status"),
+            ("418 /a", "expected the status"),
+            ("404 a.html", "expected a path below the root"),
+            ("404 /folder/", "expected a path below the root"),
+            ("404 /../etc/passwd", "expected a path below the root"),
+            ("404 /.hidden", "expected a path below the root"),
+            ("404 /a?b", "expected a path below the root"),
         ] {
             let error = text.parse::<ErrorPage>().unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -44,7 +44,7 @@ impl FromStr for Pattern {
     fn from_str(text: &str) -> Result<Pattern, String> {
         let wrong = |what: &str| {
             Err(format!(
-                "the path '{text}' {what}; accepted are paths such as /old, /old/* or /*.js, with one * at most"
+                "the path '{text}' {what}; expected a path such as /old, /old/* or /*.js, with one * at most"
             ))
         };
         if !text.starts_with('/') {
@@ -128,7 +128,7 @@ mod tests {
             "/a\tb",
         ] {
             let error = text.parse::<Pattern>().unwrap_err();
-            assert!(error.contains("accepted are paths such as"), "{text}: {error}");
+            assert!(error.contains("expected a path such as"), "{text}: {error}");
         }
     }
 

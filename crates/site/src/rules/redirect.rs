@@ -94,13 +94,13 @@ impl FromStr for Redirect {
 
     fn from_str(text: &str) -> Result<Redirect, String> {
         const ACCEPTED: &str =
-            "accepted is PATH TARGET [STATUS], such as '/old/* /new/* 301' or '/a https://example.org/b'";
+            "expected PATH TARGET [STATUS], such as '/old/* /new/* 301' or '/a https://example.org/b'";
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let (from, to, status) = match words[..] {
             [from, "-"] => return Ok(Redirect { from: from.parse()?, to: None }),
             [from, to] => (from, to, Status::FOUND),
             [from, to, status] => (from, to, parse_status(status)?),
-            _ => return Err(format!("'{text}' is no redirect; {ACCEPTED}")),
+            _ => return Err(format!("'{text}' is not a redirect; {ACCEPTED}")),
         };
         let from: Pattern = from.parse()?;
         check_target(to)?;
@@ -119,16 +119,14 @@ impl FromStr for Redirect {
 
 fn parse_status(text: &str) -> Result<Status, String> {
     let known = STATUSES.into_iter().find(|status| status.0.to_string() == text);
-    known.ok_or_else(|| {
-        format!("'{text}' is no status of a redirect; accepted are 301, 302, 303, 307 and 308")
-    })
+    known.ok_or_else(|| format!("'{text}' is not a status of a redirect; expected 301, 302, 303, 307 or 308"))
 }
 
 /// Refuses a target that could lead to a host that the rule does not name.
 fn check_target(target: &str) -> Result<(), String> {
     let wrong = |what: &str| {
         Err(format!(
-            "the target '{target}' {what}; accepted are a path such as /new/* and a URL such as https://example.org/*"
+            "the target '{target}' {what}; expected a path such as /new/* or a URL such as https://example.org/*"
         ))
     };
     let own_path = target.starts_with('/') && !target.starts_with("//");
@@ -196,11 +194,11 @@ mod tests {
     #[test]
     fn mistakes_name_what_is_accepted() {
         for (text, said) in [
-            ("/old", "accepted is PATH TARGET [STATUS]"),
-            ("/old /new 301 x", "accepted is PATH TARGET [STATUS]"),
-            ("old /new", "accepted are paths such as"),
-            ("/old /new 304", "accepted are 301, 302, 303, 307 and 308"),
-            ("/old /new 0301", "accepted are 301, 302, 303, 307 and 308"),
+            ("/old", "expected PATH TARGET [STATUS]"),
+            ("/old /new 301 x", "expected PATH TARGET [STATUS]"),
+            ("old /new", "expected a path such as"),
+            ("/old /new 304", "expected 301, 302, 303, 307 or 308"),
+            ("/old /new 0301", "expected 301, 302, 303, 307 or 308"),
             ("/old /new/*", "none to fill it"),
             ("/* //evil.example/*", "neither a path nor a URL"),
             ("/* /\\evil.example", "no URL has"),

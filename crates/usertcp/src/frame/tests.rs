@@ -156,7 +156,7 @@ fn a_neighbour_answers_a_question() {
         assert_eq!(ethernet::read(&answered), Frame::Neighbour(them, theirs));
         assert_eq!(answered[..6], ours);
         for length in 0..asked.len() {
-            // A truncated question is no question, and causes no other error.
+            // A truncated question is not a question, and causes no other error.
             let cut = ethernet::read(&asked[..length]);
             assert!(!matches!(cut, Frame::Neighbour(..)), "{cut:?}");
         }

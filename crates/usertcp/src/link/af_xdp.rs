@@ -68,7 +68,7 @@ impl AfXdp {
         same_family(server, net)?;
         let mut route = Route::open().map_err(LinkError::system("ask for routes"))?;
         let device = route.device(interface).map_err(LinkError::system("use the interface"))?;
-        let no_ethernet = || io::Error::other(format!("{interface} is no Ethernet device"));
+        let no_ethernet = || io::Error::other(format!("{interface} is not an Ethernet device"));
         let ours = device.address.ok_or_else(no_ethernet).map_err(LinkError::system("use the interface"))?;
         let gateway = route.destination(server).ok().filter(|found| found.link == device.index);
         let next_hop = gateway.and_then(|found| found.gateway).unwrap_or(server);

@@ -95,7 +95,7 @@ fn what_is_wrong_with_the_roots_is_named() {
     let empty = tempfile::NamedTempFile::new().unwrap();
     let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), resume: true };
     let error = Tls::new("localhost", &options, false).unwrap_err().to_string();
-    assert!(error.contains("it has no certificate; accepted is a PEM file"), "{error}");
+    assert!(error.contains("it has no certificate; expected a PEM file"), "{error}");
     let error = Tls::new("a b", &TlsOptions::default(), false).unwrap_err().to_string();
     assert_eq!(error, "TLS: no certificate can name 'a b'");
 }

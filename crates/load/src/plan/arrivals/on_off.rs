@@ -43,7 +43,7 @@ impl OnOff {
         let (peak, fraction, period) = match parts[..] {
             [peak, fraction] => (peak, fraction, Some(PERIOD)),
             [peak, fraction, period] => (peak, fraction, period.parse().ok()),
-            _ => return Err(refuse("accepted is on-off:PEAK,FRACTION[,PERIOD] such as on-off:6,5%,100s")),
+            _ => return Err(refuse("expected on-off:PEAK,FRACTION[,PERIOD] such as on-off:6,5%,100s")),
         };
         let peak = peak.parse().ok().filter(|peak: &f64| *peak > 1.0 && peak.is_finite());
         let peak = peak.ok_or_else(|| refuse("PEAK is the peak rate over the mean, above 1"))?;
@@ -85,12 +85,12 @@ impl ArrivalProcess for OnOff {
         0.0
     }
 
-    /// A measured time that is no whole number of periods changes the mean.
+    /// A measured time that is not a whole number of periods changes the mean.
     fn remark(&self, window: Window) -> Option<String> {
         let duration = window.length();
         (!duration.0.is_multiple_of(self.period.0)).then(|| {
             format!(
-                "{duration} is no whole number of periods of {}, so the measured mean rate differs from --rate.",
+                "{duration} is not a whole number of periods of {}, so the measured mean rate differs from --rate.",
                 self.period
             )
         })

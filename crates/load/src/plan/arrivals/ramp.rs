@@ -28,7 +28,7 @@ impl Ramp {
         let rates = text.split_once("..").and_then(|(from, to)| Some((parse_rate(from)?, parse_rate(to)?)));
         match rates {
             Some((from, to)) if from.0 > 0.0 || to.0 > 0.0 => Ok(Ramp { from, to }),
-            _ => Err("accepted is ramp:FROM..TO in sessions/s, such as ramp:0..2k".to_owned()),
+            _ => Err("expected ramp:FROM..TO in sessions/s, such as ramp:0..2k".to_owned()),
         }
     }
 

@@ -31,7 +31,7 @@ impl Steps {
         let steps: Option<Vec<_>> = text.split(',').map(step).collect();
         match steps {
             Some(steps) if steps.iter().any(|(rate, _)| rate.0 > 0.0) => Ok(Steps(steps)),
-            _ => Err("accepted is steps:RATExTIME,... such as steps:100x10s,1kx5s,100x30s".to_owned()),
+            _ => Err("expected steps:RATExTIME,... such as steps:100x10s,1kx5s,100x30s".to_owned()),
         }
     }
 

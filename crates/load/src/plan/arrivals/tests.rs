@@ -160,7 +160,7 @@ fn means_and_peaks_are_those_of_the_plan() {
 fn what_a_window_does_not_show_is_told() {
     let window = Window { from: Nanos::from_secs(5), until: Nanos::from_secs(35) };
     let told = |text| parsed(text).remark(window).unwrap_or_default();
-    assert!(told("on-off:6,5%").contains("no whole number of periods of 100s"), "{}", told("on-off:6,5%"));
+    assert!(told("on-off:6,5%").contains("not a whole number of periods of 100s"), "{}", told("on-off:6,5%"));
     assert!(told("steps:1x60s").contains("ends after 35s"), "{}", told("steps:1x60s"));
     assert!(told("steps:1x5s,2x10s").contains("end after 15s"));
     for fits in ["constant", "on-off:6,5%,10s", "steps:1x5s,2x30s", "ramp:1..2"] {
@@ -194,8 +194,8 @@ fn texts_parse_back() {
 #[test]
 fn what_makes_no_sense_is_refused_and_told_why() {
     for (text, why) in [
-        ("bursty", "accepted are constant, poisson"),
-        ("constant:1", "accepted are"),
+        ("bursty", "expected constant, poisson"),
+        ("constant:1", "expected"),
         ("on-off:6", "on-off:PEAK,FRACTION"),
         ("on-off:6,20%", "PEAK x FRACTION must be below 1"),
         ("on-off:4,25%", "PEAK x FRACTION must be below 1"),

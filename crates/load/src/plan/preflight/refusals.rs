@@ -51,19 +51,19 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
             return Ok(());
         }
         Config { client: Client::Closed { .. }, .. } => {
-            "a closed loop has no pair; accepted is an open loop".to_owned()
+            "a closed loop has no pair; expected an open loop".to_owned()
         }
         Config { threads, .. } if threads.get() > 1 => {
             format!("--threads {threads}: establisher and handler have one thread each; leave --threads out")
         }
         Config { urls, .. } if urls.iter().any(|url| url.is_secure()) => {
-            "a TLS connection cannot change its process; accepted is http://".to_owned()
+            "a TLS connection cannot change its process; expected http://".to_owned()
         }
         Config { retry, .. } if *retry != Retry::Never => {
             format!("--retry {retry}: the handler sees failures but cannot connect again; leave --retry out")
         }
         _ if workload.mean_session_length() != 1.0 => {
-            "it makes one request a connection; accepted is --requests-per-connection 1".to_owned()
+            "it makes one request a connection; expected --requests-per-connection 1".to_owned()
         }
         _ => return Ok(()),
     };
@@ -78,10 +78,10 @@ pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
     let forbidden = |field: &&Field| http2::client::is_forbidden(field.name(), field.value());
     let speaks_http1 = |population: &&Population| population.sessions().is_none();
     let why = if config.processes == Processes::Pair {
-        "streams of one connection cannot change their process; accepted is --client s-client or closed"
+        "streams of one connection cannot change their process; expected --client s-client or closed"
             .to_owned()
     } else if let Some(population) = config.populations.iter().find(speaks_http1) {
-        format!("--population {population} speaks HTTP/1.1; accepted are hot and cold")
+        format!("--population {population} speaks HTTP/1.1; expected hot or cold")
     } else if let Some(field) = config.form.fields.iter().find(forbidden) {
         format!("--header '{field}' belongs to HTTP/1.1 (RFC 9113, 8.2.2); leave it out")
     } else {
@@ -95,15 +95,15 @@ pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
     let Stack::User { link, net, server_cpus } = &config.stack else { return Ok(()) };
     let why = match config {
         Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
-            "--source-net is not a private network, so the run would cut off its hosts; accepted is a private one \
+            "--source-net is not a private network, so the run would cut off its hosts; expected a private one \
              such as 10.94.0.0/16"
                 .to_owned()
         }
         Config { source: Some(source), .. } => {
-            format!("--source-ip {source} is for kernel sockets; accepted is --source-net")
+            format!("--source-ip {source} is for kernel sockets; expected --source-net")
         }
         Config { processes: Processes::Pair, .. } => {
-            "its connections cannot change their process; accepted is --client s-client or closed".to_owned()
+            "its connections cannot change their process; expected --client s-client or closed".to_owned()
         }
         _ if !server_cpus.is_empty() && *link != Link::Tun => {
             format!("--server-cpus steers a TUN device; leave it out with --link {link}")
@@ -183,7 +183,7 @@ mod tests {
         let mut config = open("http://127.0.0.1:80/", 1.0);
         config.interval = Nanos::ZERO;
         let refused = prepare(config).unwrap_err().to_string();
-        assert_eq!(refused, "--interval is 0; accepted is a time above 0 such as 500ms or 10s");
+        assert_eq!(refused, "--interval is 0; expected a time above 0 such as 500ms or 10s");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use dispatch::Token;
 use super::need::Need;
 
 /// Maximum fetches in a row of the same need for connections that then find it missing again. The kernel may
-/// have reclaimed the memory meanwhile, which is worth a second fetch. Or this file system cannot tell which
+/// have reclaimed the memory since, which is worth a second fetch. Or this file system cannot tell which
 /// contents are in memory.
 const MOST_FETCHES: u32 = 2;
 

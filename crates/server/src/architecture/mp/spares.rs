@@ -70,7 +70,7 @@ impl Spares {
             return Err(ServeError::Setting {
                 setting: "--max-spare",
                 given: spares.maximum.to_string(),
-                accepted: format!("accepted are numbers above --min-spare, which is {}", spares.minimum),
+                accepted: format!("expected a number above --min-spare, which is {}", spares.minimum),
             });
         }
         Ok(Some(spares))

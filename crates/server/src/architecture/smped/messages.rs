@@ -42,7 +42,7 @@ impl Report {
         bytes
     }
 
-    /// Decodes a message; `None` if it is no report.
+    /// Decodes a message; `None` if it is not a report.
     pub fn from_bytes(bytes: &[u8]) -> Option<Report> {
         let (replies, closed) = bytes.split_at_checked(8)?;
         let number = |bytes: &[u8]| Some(u64::from_ne_bytes(bytes.try_into().ok()?));

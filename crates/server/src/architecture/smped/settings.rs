@@ -6,7 +6,7 @@ use std::str::FromStr;
 use base::Nanos;
 
 /// The error for a mistake.
-const ACCEPTED: &str = "accepted are c-max, p-min, p-max, initial, alpha, period, idle, as in \
+const ACCEPTED: &str = "expected c-max, p-min, p-max, initial, alpha, period, idle, as in \
 c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
 /// The most workers: more than any machine can use.
 const MOST_WORKERS: usize = 1024;
@@ -53,26 +53,26 @@ impl FromStr for SmpedSettings {
         let mut initial = None;
         for part in text.split(',') {
             let (name, value) = part.split_once('=').ok_or_else(|| ACCEPTED.to_owned())?;
-            let wrong = |accepted: &str| format!("{name} is '{value}'; accepted are {accepted}");
+            let wrong = |accepted: &str| format!("{name} is '{value}'; expected {accepted}");
             let workers = || match value.parse() {
                 Ok(number) if (1..=MOST_WORKERS).contains(&number) => Ok(number),
                 _ => Err(wrong(&format!("1 to {MOST_WORKERS} workers"))),
             };
             let time = || match value.parse::<Nanos>() {
                 Ok(time) if time >= Nanos::MILLISECOND => Ok(time),
-                _ => Err(wrong("times from 1ms up")),
+                _ => Err(wrong("a time from 1ms up")),
             };
             match name.trim() {
                 "c-max" => match value.parse() {
                     Ok(number) if number > 0 => settings.c_max = number,
-                    _ => return Err(wrong("numbers of connections from 1 up")),
+                    _ => return Err(wrong("a number of connections from 1 up")),
                 },
                 "p-min" => settings.p_min = workers()?,
                 "p-max" => settings.p_max = workers()?,
                 "initial" => initial = Some(workers()?),
                 "alpha" => match value.parse() {
                     Ok(number) if (0.0..1.0).contains(&number) => settings.alpha = number,
-                    _ => return Err(wrong("numbers from 0 to below 1")),
+                    _ => return Err(wrong("a number from 0 to below 1")),
                 },
                 "period" => settings.period = time()?,
                 "idle" => settings.idle = time()?,
@@ -132,10 +132,10 @@ mod tests {
     fn mistakes_say_what_is_accepted() {
         assert_eq!(error("c_max=1"), ACCEPTED);
         assert_eq!(error("256"), ACCEPTED);
-        assert_eq!(error("c-max=0"), "c-max is '0'; accepted are numbers of connections from 1 up");
-        assert_eq!(error("p-max=2000"), "p-max is '2000'; accepted are 1 to 1024 workers");
-        assert_eq!(error("alpha=1"), "alpha is '1'; accepted are numbers from 0 to below 1");
-        assert_eq!(error("period=0s"), "period is '0s'; accepted are times from 1ms up");
+        assert_eq!(error("c-max=0"), "c-max is '0'; expected a number of connections from 1 up");
+        assert_eq!(error("p-max=2000"), "p-max is '2000'; expected 1 to 1024 workers");
+        assert_eq!(error("alpha=1"), "alpha is '1'; expected a number from 0 to below 1");
+        assert_eq!(error("period=0s"), "period is '0s'; expected a time from 1ms up");
         assert_eq!(error("p-min=9,p-max=8"), "p-min=9 is more than p-max=8");
         assert_eq!(error("initial=40"), "initial=40 is not from p-min=2 to p-max=32");
     }

@@ -237,7 +237,7 @@ impl Parent {
     fn welcome(&mut self, slot: usize, alive: bool) {
         let listeners = self.queues.listeners(slot).iter();
         let sockets: Vec<_> = listeners.map(|listener| listener.socket.as_fd()).collect();
-        // If the worker has died meanwhile, the fleet reports it.
+        // If the worker has died, the fleet reports it.
         let _ = self.fleet.send(slot, b"", &sockets);
         self.account.started(slot, alive, self.fleet.clock().now());
     }

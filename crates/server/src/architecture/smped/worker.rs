@@ -4,7 +4,7 @@
 //! connection limit, and counts the accepted connections.
 //!
 //! Invariant: every connection that the worker has claimed is reported closed exactly once, even one that was
-//! lost on the way for want of a descriptor.
+//! lost on the way because descriptors ran out.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,7 +34,7 @@ const RETRY: Nanos = Nanos::MILLISECOND;
 /// Runs a worker until the dispatcher tells it to end and its connections have ended. Blocks.
 ///
 /// # Errors
-/// [`ServeError::System`] for want of descriptors, or if the loop fails by a mistake of ours.
+/// [`ServeError::System`] if descriptors run out, or if the loop fails by a mistake of ours.
 pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let log = worker.plan.log();
     let board = worker.board(move |counters| {
@@ -107,7 +107,7 @@ impl Passed {
         self.slot.own()[SEEN].store(received, Ordering::Release);
     }
 
-    /// Claims the next connection. Connections that were taken back meanwhile belong to other workers.
+    /// Claims the next connection. Connections that the dispatcher took back belong to other workers.
     fn claim(&mut self, counts: &mut LoopCounts) -> Option<Handed> {
         while let Some(handed) = self.waiting.pop_front() {
             self.first += 1;

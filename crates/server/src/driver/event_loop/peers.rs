@@ -114,7 +114,7 @@ impl<W: Default> Peers<W> {
         self.timers.next()
     }
 
-    /// Removes and returns a connection whose timer entry has come up. Its deadline may have moved away.
+    /// Removes and returns a connection whose timer entry is due. Its deadline may have moved away.
     pub fn take_due(&mut self, now: Nanos) -> Option<Token> {
         if self.due.is_empty() {
             self.timers.expire(now, &mut self.due);

@@ -33,7 +33,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             // The connection may have ended before this turn.
             let Some((peer, mut lent)) = self.state.connection(token) else { continue };
             peer.machine.resume(&mut lent);
-            // Under edges bytes that came meanwhile have been reported already.
+            // Under edges the mechanism has reported the bytes that came since.
             self.turn_of(token, Self::EDGE);
         }
     }

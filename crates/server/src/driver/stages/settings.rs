@@ -29,7 +29,7 @@ impl FromStr for SedaSettings {
 
     fn from_str(text: &str) -> Result<SedaSettings, String> {
         let accepted = || {
-            "accepted are target=TIME (at least 1ms), max-threads=N and queue-threshold=N (1 to 10000), \
+            "expected target=TIME (at least 1ms), max-threads=N and queue-threshold=N (1 to 10000), \
              separated by commas"
                 .to_owned()
         };

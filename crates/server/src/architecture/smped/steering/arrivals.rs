@@ -50,7 +50,7 @@ use crate::threads::LoopHandle;
 /// Runs a worker until it is told to end and its connections have ended. Blocks.
 ///
 /// # Errors
-/// [`ServeError::System`] for want of descriptors, or if the loop fails by a mistake of ours.
+/// [`ServeError::System`] if descriptors run out, or if the loop fails by a mistake of ours.
 pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let memory = worker.inherited.pop().ok_or(ServeError::NoParent)?;
     let workers = Workers::open(memory).map_err(system("map the memory of the workers"))?;
