@@ -216,9 +216,9 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
             Verdict::Valid => None,
             Verdict::Degraded => Some("is degraded"),
             Verdict::Unreachable | Verdict::NotMeasured => Some("is not a valid run"),
-            Verdict::GeneratorLimited => {
-                Some("is not a valid run, the generator was the limit, so a difference may not be the server's")
-            }
+            Verdict::GeneratorLimited => Some(
+                "is not a valid run, the generator was the limit, so a difference may not be the server's",
+            ),
         };
         found.extend(doubt.map(|doubt| format!("{name} {doubt}. {}", run.reasons.join(" "))));
         if 2 * run.failed() > run.due() {

@@ -157,9 +157,9 @@ fn public_targets_are_refused_before_anything_is_sent() {
 #[test]
 fn mistakes_name_what_is_accepted() {
     for (flag, accepted) in [
-        ("--past=1x", "multiples of the capacity above 1x"),
-        ("--past=NaN", "multiples of the capacity above 1x"),
-        ("--step-time=1ms", "times from 400ms up"),
+        ("--past=1x", "expected a multiple of the capacity above 1x"),
+        ("--past=NaN", "expected a multiple of the capacity above 1x"),
+        ("--step-time=1ms", "expected a time from 400ms up"),
         ("--slo=p99", "is not a threshold"),
         ("--trials=0", "--trials"),
     ] {

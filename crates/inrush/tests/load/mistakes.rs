@@ -67,7 +67,10 @@ fn settings_that_http2_cannot_have_are_refused() {
     check(&["--streams=8"], &["--streams 8 is for HTTP/2", "add --http2"]);
     check(&["--http2", "--streams=0"], &["--streams", "'0'", "1..=10000"]);
     check(&["--http2", "--client=s-client-pair"], &["--http2", "expected --client s-client or closed"]);
-    check(&["--http2", "--population=idle:5"], &["--population idle:5 speaks HTTP/1.1", "hot and cold"]);
+    check(
+        &["--http2", "--population=idle:5"],
+        &["--population idle:5 speaks HTTP/1.1", "expected hot or cold"],
+    );
     check(&["--http2", "--header=Upgrade: x"], &["--header 'Upgrade: x'", "leave it out"]);
     refused(&["load", "--calibrate", "--http2"], 2, &["--calibrate", "HTTP/1.1", "leave --http2 out"]);
 }

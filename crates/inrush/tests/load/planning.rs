@@ -52,5 +52,5 @@ fn limits_that_would_bite_are_in_the_plan() {
 
 #[test]
 fn a_plan_has_no_series() {
-    refused(&["load", URL, "--dry-run", "--output=csv"], 2, &["--dry-run", "text and json"]);
+    refused(&["load", URL, "--dry-run", "--output=csv"], 2, &["--dry-run", "expected --output text or json"]);
 }
