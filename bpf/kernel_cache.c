@@ -363,8 +363,10 @@ apart int check(struct __sk_buff *packet) {
         return false;
     struct segment *s = &scratch->segment;
     u32 bytes = s->payload - s->tcp + s->length;
-    scratch->plan.lacks_checksum = lacks_checksum(packet, s);
-    s->sound = scratch->plan.lacks_checksum || csum_level(packet, BPF_CSUM_LEVEL_QUERY) >= 0;
+    /* The cheaper question comes first: a device has checked most packets that have a checksum. */
+    bool checked = csum_level(packet, BPF_CSUM_LEVEL_QUERY) >= 0;
+    scratch->plan.lacks_checksum = !checked && lacks_checksum(packet, s);
+    s->sound = checked || scratch->plan.lacks_checksum;
     if (s->sound || bytes > PART * PARTS)
         return true;
     scratch->sum = pseudo_header(s, bytes);
@@ -443,8 +445,25 @@ inlined int carry_out(struct __sk_buff *packet, struct scratch *scratch, struct 
     return send_pieces(packet);
 }
 
+/* Returns false if the packet's server port is none of a listener. Reads the port where it is in a segment that `parse`
+ * accepts. */
+inlined bool may_concern_us(struct __sk_buff *packet, u32 link_header, enum direction direction) {
+    bool ipv4 = packet->protocol == NETWORK16(ETH_P_IP);
+    u32 tcp = link_header + (ipv4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+    u32 source = __builtin_offsetof(struct tcphdr, source), dest = __builtin_offsetof(struct tcphdr, dest);
+    u16 port;
+    if (skb_load_bytes(packet, tcp + (direction == TO_SERVER ? dest : source), &port, sizeof port))
+        return false;
+    port = NETWORK16(port);
+    u32 word = port / 64;
+    const u64 *bits = map_lookup(&ports, &word);
+    return bits && READ_ONCE(*bits) >> (port % 64) & 1;
+}
+
 /* Handles a packet that a device has received. */
 inlined int from_client(struct __sk_buff *packet, u32 link_header) {
+    if (!may_concern_us(packet, link_header, TO_SERVER))
+        return TCX_NEXT;
     struct scratch *scratch = scratch_of(IN);
     struct counters *counts = counters_here();
     if (!scratch || !counts || packet->pkt_type != PACKET_HOST || packet->vlan_present ||
@@ -505,6 +524,8 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
         packet->mark = 0;
         return TCX_NEXT;
     }
+    if (!may_concern_us(packet, link_header, FROM_SERVER))
+        return TCX_NEXT;
     struct scratch *scratch = scratch_of(OUT);
     if (!scratch || !parse(packet, link_header, FROM_SERVER, &scratch->segment))
         return TCX_NEXT;

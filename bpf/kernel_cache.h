@@ -239,6 +239,15 @@ struct {
     TYPE(value, u32);
 } listeners SEC(".maps");
 
+/* The ports in `listeners`, a bit for each port. Most packets of a machine need no other look-up. */
+struct {
+    NUMBER(type, BPF_MAP_TYPE_ARRAY);
+    NUMBER(max_entries, 65536 / 64);
+    NUMBER(map_flags, BPF_F_MMAPABLE);
+    TYPE(key, u32);
+    TYPE(value, u64);
+} ports SEC(".maps");
+
 struct {
     NUMBER(type, BPF_MAP_TYPE_RINGBUF);
     NUMBER(max_entries, 1 << 18);

@@ -127,6 +127,8 @@ pub struct KernelCache {
     listeners: HashMap<MapData, [u32; 5], u32>,
     flows: HashMap<MapData, flows::Key, flows::Value>,
     log: RingBuf<MapData>,
+    /// A bit for each port of `listeners`.
+    ports: SharedArray<AtomicU64>,
     control: SharedArray<AtomicU64>,
     counters: SharedArray<AtomicU64>,
     objects: Objects,
@@ -168,6 +170,7 @@ impl KernelCache {
                 .map_err(|error| loaded.error("use the map of connections", &error))?,
             log: RingBuf::try_from(loaded.take_map("log"))
                 .map_err(|error| loaded.error("use the log", &error))?,
+            ports: loaded.share("ports")?,
             counters: loaded.share("counters")?,
             objects: Objects::new(loaded.share("objects")?),
             table: Table::new(loaded.share("requests")?, seed),
@@ -222,7 +225,10 @@ impl KernelCache {
         let key = [a, b, c, d, u32::from(address.port().to_be())];
         self.listeners
             .insert(key, 1, 0)
-            .map_err(|error| self.loaded.error(format!("add the listener {address}"), &error))
+            .map_err(|error| self.loaded.error(format!("add the listener {address}"), &error))?;
+        let port = usize::from(address.port());
+        self.ports[port / 64].fetch_or(1 << (port % 64), Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes the program answer requests, or answer no further ones. It completes responses under way in any case.
