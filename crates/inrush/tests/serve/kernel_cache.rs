@@ -11,13 +11,13 @@ use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 use sys::process::Program;
 
-use crate::common::{Client, Files, Response, Server, pattern};
+use crate::common::{Files, Response, Server, pattern};
 
-const ON: &str = "--kernel-cache=on";
-const HOT: &str = Files::SMALL.0;
+pub const ON: &str = "--kernel-cache=on";
+pub const HOT: &str = Files::SMALL.0;
 
 /// Runs a test in an empty namespace, or prints the reason why it cannot.
-fn isolated(test: impl FnOnce() + Send) {
+pub fn isolated(test: impl FnOnce() + Send) {
     let namespace = match NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return println!("skipped: no network namespaces here: {error}"),
@@ -28,7 +28,7 @@ fn isolated(test: impl FnOnce() + Send) {
 }
 
 /// A server with the kernel cache. Prints the reason if there is none.
-fn start(files: &Files, flags: &[&str]) -> Option<Server> {
+pub fn start(files: &Files, flags: &[&str]) -> Option<Server> {
     let server = Server::start(&files.root(), &[&[ON], flags].concat());
     match server.said.lines().find(|line| line.contains("--kernel-cache on:")) {
         Some(reason) => {
@@ -40,7 +40,7 @@ fn start(files: &Files, flags: &[&str]) -> Option<Server> {
 }
 
 /// Requests a file until the kernel answers. Returns the number of requests that this took.
-fn warm(server: &mut Server, path: &str) -> usize {
+pub fn warm(server: &mut Server, path: &str) -> usize {
     let (before, mut asked) = (answers(server), 0);
     server.eventually_of("kept", |server| {
         assert_eq!(server.client().get(path).status, 200);
@@ -55,7 +55,7 @@ fn answers(server: &mut Server) -> u64 {
 }
 
 /// Status line, fields and content of a response, without the date.
-fn undated(response: &Response) -> (String, Vec<u8>) {
+pub fn undated(response: &Response) -> (String, Vec<u8>) {
     let lines = response.head.split_inclusive("\r\n").filter(|line| !line.starts_with("Date: "));
     (lines.collect(), response.body.clone())
 }
@@ -237,110 +237,4 @@ fn without_privileges_the_server_says_so_and_serves() {
     assert!(line.ends_with("serving without it"), "{line}");
     assert_eq!(server.client().get(HOT).status, 200);
     server.stop_well();
-}
-
-/// Random numbers by SplitMix64 (Steele, Lea and Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) as usize % bound
-    }
-
-    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
-        choices[self.below(choices.len())]
-    }
-}
-
-/// A request, and true for a HEAD.
-fn request(random: &mut Random) -> (String, bool) {
-    // The kernel can answer most of the requests, so that others come in the middle of a connection.
-    if random.below(3) > 0 {
-        let path = random.of(&[HOT, "/", "/page.txt"]);
-        let lines = random.of(&["", "Accept-Encoding: gzip\r\n", "Connection: keep-alive\r\n"]);
-        return (format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n"), false);
-    }
-    let method = random.of(&["GET", "GET", "HEAD", "OPTIONS", "DELETE"]);
-    let path = random.of(&[
-        HOT,
-        "/",
-        "/page.txt",
-        "/empty.txt",
-        "/missing",
-        "/folder",
-        "/small.bin?q",
-        "/medium.bin",
-    ]);
-    let mut lines = String::new();
-    for _ in 0..random.below(3) {
-        lines += random.of(&[
-            "User-Agent: x\r\n",
-            "accept-encoding:  gzip, br\r\n",
-            "Range: bytes=1-9\r\n",
-            "If-None-Match: *\r\n",
-            "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
-            "Connection: keep-alive\r\n",
-            "Cookie: a=b\r\n",
-        ]);
-    }
-    (format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n"), method == "HEAD")
-}
-
-/// Sends requests, each in one or two pieces, and sometimes two at once. Returns the responses without their
-/// dates.
-fn converse(client: &mut Client, seed: u64) -> Vec<(String, Vec<u8>)> {
-    let mut random = Random(seed);
-    let mut responses = Vec::new();
-    for _ in 0..1 + random.below(6) {
-        let (first, head) = request(&mut random);
-        let mut heads = vec![head];
-        match random.below(12) {
-            0 => {
-                let (start, end) = first.split_at(1 + random.below(first.len() - 1));
-                client.send(start);
-                client.send(end);
-            }
-            1 => {
-                let (second, head) = request(&mut random);
-                heads.push(head);
-                client.send(first + &second);
-            }
-            _ => client.send(first),
-        }
-        for head in heads {
-            let response = if head { client.response_to_head() } else { client.response() };
-            responses.push(undated(&response));
-        }
-    }
-    responses
-}
-
-#[test]
-fn the_kernel_sends_the_bytes_that_the_server_sends() {
-    isolated(|| {
-        let files = Files::new();
-        files.write("/page.txt", "a page ".repeat(1500));
-        files.write("/page.txt.gz", "not really compressed ".repeat(100));
-        let Some(mut with) = start(&files, &["--arch=sped"]) else { return };
-        let without = Server::start(&files.root(), &["--arch=sped"]);
-        let first = std::env::var("FUZZ_SEED").map_or(1, |seed| seed.parse().unwrap());
-        let conversations: u64 =
-            std::env::var("FUZZ_CONVERSATIONS").map_or(500, |count| count.parse().unwrap());
-        for seed in first..first + conversations {
-            let expected = converse(&mut without.client(), seed);
-            assert_eq!(converse(&mut with.client(), seed), expected, "seed {seed}");
-        }
-        let status = with.status();
-        assert!(status.count("kernel_cache_answers") > 0, "{status:?}");
-        println!(
-            "seeds {first} to {}: {:?}",
-            first + conversations - 1,
-            status.0["counters"]["kernel_cache_answers"]
-        );
-        with.stop_well();
-        without.stop_well();
-    });
 }

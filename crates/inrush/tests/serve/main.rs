@@ -12,6 +12,7 @@ mod balancers;
 mod clients;
 mod completion;
 mod confinement;
+mod conversations;
 mod descriptors;
 mod faults;
 mod handoff;
