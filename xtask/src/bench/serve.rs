@@ -3,8 +3,9 @@
 //!
 //! A large file and pipelined requests are for both drivers of inrush and nginx alone.
 //!
-//! All servers are up at the same time and take turns. The cost of a request is the busy time of the server's CPU
-//! over the requests answered, packet work included. It means nothing if another program runs on that CPU.
+//! All servers are up at the same time and take turns. The kernel cache's program sees the packets of all of them, and
+//! ends after a look at the port. The cost of a request is the busy time of the server's CPU over the requests answered,
+//! packet work included. It means nothing if another program runs on that CPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};

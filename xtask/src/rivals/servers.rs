@@ -44,13 +44,15 @@ const H2O_SERVER: Server =
     Server { name: H2O, prepare: |bed, settings, _| recipe::h2o(&bed.topology, settings) };
 
 /// All servers, in the order they are shown.
-pub const ALL: [Server; 8] = [
+pub const ALL: [Server; 9] = [
     OURS,
     Server {
         name: COMPLETION,
-        prepare: |bed, settings, _| {
-            inrush(bed, settings, &[&ONE_LOOP[..], &[("--driver", "completion")]].concat())
-        },
+        prepare: |bed, settings, _| inrush(bed, settings, &[("--arch", "sped"), ("--driver", "completion")]),
+    },
+    Server {
+        name: "inrush, kernel cache",
+        prepare: |bed, settings, _| inrush(bed, settings, &[("--arch", "tux"), ("--kernel-cache", "on")]),
     },
     NGINX,
     Server {
