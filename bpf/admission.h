@@ -1,24 +1,33 @@
 /*
- * Admission of SYNs to accept queues, by their identity and by a token bucket; the same code for every hook.
+ * Admission of SYNs to accept queues by a token bucket, in which new clients come first; the same code for every hook.
  *
  *    SYN to one of `listeners`? ── no ──────────────────────────────> untouched
  *       │ yes
  *    queue = that of the receiving processor, or identity mod `queue_count`
  *       │
- *    identity among the refused ones? ── yes ──> dropped
- *       │ no
  *    interval = 0? ── yes ──────────────────────────────> passed ───> the kernel's SYN queue
- *       │ no                                                ^
- *    theoretical arrival time > now + burst? ── no: + interval
- *       │ yes
- *    dropped: the client's kernel sends its SYN again after 1, 3, 7 s
+ *       │ no                                                ^   ^
+ *    may be ahead of the rate by: burst / 4 if its identity was refused before
+ *       │                         burst / 2 if its client takes more than an eighth of the rate
+ *       │                         burst     otherwise
+ *    theoretical arrival time > now + that? ── no: + interval   |
+ *       │ yes                                                   |
+ *    new, and new SYNs are free? ── yes ────────────────────────┘
+ *       │ no
+ *    remembered and dropped: the client's kernel sends its SYN again after 1, 3, 7 s
+ *
+ * The bucket is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). All
+ * processors share it, so that the rate is exact. The counters have a cache line for each queue and processor.
+ *
+ * The part of the burst that a SYN may use decides who comes first. While new SYNs keep the bucket more than a quarter
+ * ahead, no other SYN finds a token. If they leave tokens, the others take them.
  *
  * The identity of a SYN is a hash of the fields that its retransmission repeats. overload/src/hook/program.rs computes
  * the same hash, word for word: that program gives the SYN to the queue whose bucket it met here.
  *
- * The bucket is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). All
- * processors share it, so that the rate is exact; a drop only reads it. The counters have a cache line for
- * each queue and processor.
+ * Refused identities are kept in Bloom filters of a word each (Putze, Sanders and Singler 2007), of the present span of
+ * 4.3 s and the one before. So a SYN is remembered for 4.3 s at least, more than the longest time between two of them, and
+ * 8.6 s at most. A new SYN that is taken for a remembered one is refused earlier, and nothing worse.
  *
  * The server writes the settings by plain stores. A SYN that comes between two stores is decided by a mix of old and
  * new settings.
@@ -30,6 +39,15 @@
 #define LISTENERS 1024
 /* Other processors may take a token while this one tries to. A SYN that loses this many times is dropped. */
 #define ATTEMPTS 8
+
+/* Words of refused identities, a power of 2. */
+#define REFUSED_BITS 18
+/* Bits of a filter; the rest of its word has the span. */
+#define FILTER_BITS 48
+/* Clients with an allowance of their own, a power of 2. Others share one by chance. */
+#define CLIENT_BITS 12
+/* The part of the rate that one client may take before others, as a shift. */
+#define CLIENT_SHARE 3
 
 /* Set by the loader. */
 const volatile u32 queue_count = 1;
@@ -52,10 +70,9 @@ struct queue {
     u64 burst_ns;
     /* The time of the next SYN if all kept to the rate. Only this program writes it. */
     u64 theoretical_arrival_ns;
-    /* The number of refused identities, of 2^32, from `first_refused` on. */
-    u64 refused;
-    u64 first_refused;
-    u64 rest_of_line[3];
+    /* 1 if only SYNs that were refused before are refused again. */
+    u64 new_are_free;
+    u64 rest_of_line[4];
 };
 
 struct counters {
@@ -97,21 +114,47 @@ struct {
     TYPE(value, u32);
 } processors SEC(".maps");
 
+/* The filters of refused identities, each with the low bits of its span above; the span's lowest bit chooses one. */
+struct filters {
+    u64 of_span[2];
+};
+
+struct {
+    NUMBER(type, BPF_MAP_TYPE_ARRAY);
+    NUMBER(max_entries, 1 << REFUSED_BITS);
+    TYPE(key, u32);
+    TYPE(value, struct filters);
+} refused SEC(".maps");
+
+/* The theoretical arrival time of a client's next SYN at its part of the rate. */
+struct {
+    NUMBER(type, BPF_MAP_TYPE_ARRAY);
+    NUMBER(max_entries, 1 << CLIENT_BITS);
+    TYPE(key, u32);
+    TYPE(value, u64);
+} clients SEC(".maps");
+
 /* A packet that opens a connection. */
 struct syn {
     struct listener to;
     /* The words that identify it, in network order. */
     u32 address, ports, sequence;
+    /* The client: an IPv4 address, or a hash of an IPv6 network of 64 bits. */
+    u32 client;
 };
 
-/* The finalizer of MurmurHash3 over three words and the salt. */
-inlined u32 identity(const struct syn *syn) {
-    u32 hash = NETWORK32(syn->address) * 0x9e3779b1;
-    hash = (NETWORK32(syn->ports) ^ hash) * 0x85ebca77;
-    hash ^= NETWORK32(syn->sequence) ^ salt;
+/* The finalizer of MurmurHash3, with the salt. */
+inlined u32 mixed(u32 hash) {
+    hash ^= salt;
     hash = (hash ^ hash >> 16) * 0x85ebca6b;
     hash = (hash ^ hash >> 13) * 0xc2b2ae35;
     return hash ^ hash >> 16;
+}
+
+inlined u32 identity(const struct syn *syn) {
+    u32 hash = NETWORK32(syn->address) * 0x9e3779b1;
+    hash = (NETWORK32(syn->ports) ^ hash) * 0x85ebca77;
+    return mixed(NETWORK32(syn->sequence) ^ hash);
 }
 
 /* Returns the queue that the SYN will come to. */
@@ -122,26 +165,89 @@ inlined u32 queue_of(u32 identity, u32 processor) {
     return own && *own ? *own - 1 : identity % queue_count;
 }
 
-/* Takes a token. Returns false if there is none. */
-inlined bool take_token(struct queue *queue) {
-    u64 interval = READ_ONCE(queue->interval_ns);
-    if (interval == 0)
-        return true;
-    u64 now = ktime_get_ns();
-    u64 latest = now + READ_ONCE(queue->burst_ns);
+/* The limits of a queue, and the time. */
+struct limits {
+    u64 now, interval, burst;
+};
+
+/* Takes a token that may be this far `ahead` of the rate. Returns false if there is none. */
+inlined bool take_token(struct queue *queue, const struct limits *limits, u64 ahead) {
+    u64 now = limits->now, interval = limits->interval, furthest = now + limits->burst + interval;
     u64 *place = &queue->theoretical_arrival_ns;
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         u64 arrival = READ_ONCE(*place);
-        if (arrival > latest) {
+        if (arrival > now + ahead) {
             /* Only an earlier rate that was slower, or a burst that was longer, can have led this far ahead. */
-            if (arrival > latest + interval)
-                __sync_val_compare_and_swap(place, arrival, latest + interval);
+            if (arrival > furthest)
+                __sync_val_compare_and_swap(place, arrival, furthest);
             return false;
         }
         u64 next = (arrival > now ? arrival : now) + interval;
         if (__sync_val_compare_and_swap(place, arrival, next) == arrival)
             return true;
     }
+    return false;
+}
+
+/*
+ * Takes a SYN from its client's allowance: a part of the rate, and the whole burst at once. Returns false if it is used
+ * up. Two processors that come at once may take the same place.
+ */
+inlined bool is_within_allowance(const struct syn *syn, const struct limits *limits) {
+    u32 client = mixed(syn->client) >> (32 - CLIENT_BITS);
+    u64 *place = map_lookup(&clients, &client);
+    if (!place)
+        return true;
+    u64 now = limits->now, arrival = READ_ONCE(*place);
+    if (arrival > now + (limits->burst << CLIENT_SHARE))
+        return false;
+    WRITE_ONCE(*place, (arrival > now ? arrival : now) + (limits->interval << CLIENT_SHARE));
+    return true;
+}
+
+/* An identity in the filters. */
+struct trace {
+    u32 word;
+    u64 bits;
+};
+
+/* One of the filter's bits, chosen by 16 bits of a hash. */
+inlined u64 filter_bit(u64 hash) {
+    return 1ULL << ((hash & 0xffff) * FILTER_BITS >> 16);
+}
+
+inlined struct trace trace_of(u32 identity) {
+    u64 hash = identity * 0x9e3779b97f4a7c15;
+    return (struct trace){hash >> (64 - REFUSED_BITS), filter_bit(hash) | filter_bit(hash >> 16) | filter_bit(hash >> 30)};
+}
+
+/* Returns true if the filter is of that span and has all these bits. */
+inlined bool holds(u64 filter, u64 span, u64 bits) {
+    return filter >> FILTER_BITS == (span & 0xffff) && (filter & bits) == bits;
+}
+
+/* Adds the bits to the filter of the present span. Another processor's bits may get lost, and with them a SYN's past. */
+inlined void remember(struct filters *filters, u64 span, u64 bits) {
+    u64 *place = &filters->of_span[span & 1], tag = span << FILTER_BITS, filter = READ_ONCE(*place);
+    WRITE_ONCE(*place, (holds(filter, span, 0) ? filter : tag) | bits);
+}
+
+/* Decides on a SYN to a queue with limits. */
+inlined bool has_room(const struct syn *syn, u32 identity, struct queue *queue, u64 interval) {
+    struct limits limits = {ktime_get_ns(), interval, READ_ONCE(queue->burst_ns)};
+    struct trace trace = trace_of(identity);
+    struct filters *filters = map_lookup(&refused, &trace.word);
+    if (!filters)
+        return true;
+    u64 span = limits.now >> 32;
+    bool again = holds(READ_ONCE(filters->of_span[span & 1]), span, trace.bits) ||
+                 holds(READ_ONCE(filters->of_span[~span & 1]), span - 1, trace.bits);
+    u64 ahead = again                              ? limits.burst / 4
+                : is_within_allowance(syn, &limits) ? limits.burst
+                                                   : limits.burst / 2;
+    if (take_token(queue, &limits, ahead) || (!again && READ_ONCE(queue->new_are_free)))
+        return true;
+    remember(filters, span, trace.bits);
     return false;
 }
 
@@ -156,8 +262,8 @@ inlined bool admit(const struct syn *syn) {
     struct counters *ours = map_lookup(&counters, &row);
     if (!queue || !ours)
         return true;
-    u32 distance = id - (u32)READ_ONCE(queue->first_refused);
-    bool admitted = distance >= READ_ONCE(queue->refused) && take_token(queue);
+    u64 interval = READ_ONCE(queue->interval_ns);
+    bool admitted = interval == 0 || has_room(syn, id, queue, interval);
     *(admitted ? &ours->passed : &ours->dropped) += 1;
     return admitted;
 }
@@ -196,7 +302,7 @@ inlined bool syn_over_ipv4(void *packet, struct syn *syn) {
     if (length < sizeof headers.ip)
         return false;
     /* With IP options, the bytes of the options identify it: the offsets are those of a header without options. */
-    syn->address = headers.ip.saddr;
+    syn->address = syn->client = headers.ip.saddr;
     syn->ports = ports(&headers.tcp);
     syn->sequence = headers.tcp.seq;
     if (length > sizeof headers.ip && !load(packet, length, &headers.tcp, sizeof headers.tcp))
@@ -211,6 +317,7 @@ inlined bool syn_over_ipv6(void *packet, struct syn *syn) {
     if (!load(packet, 0, &headers, sizeof headers) || headers.ip.nexthdr != IPPROTO_TCP)
         return false;
     syn->address = headers.ip.saddr.words[3];
+    syn->client = headers.ip.saddr.words[0] * 0x9e3779b1 ^ headers.ip.saddr.words[1];
     syn->ports = ports(&headers.tcp);
     syn->sequence = headers.tcp.seq;
     syn->to = (struct listener){headers.ip.daddr, headers.tcp.dest, 0};

@@ -1,14 +1,17 @@
-//! Admission of SYNs by their identity and by a token bucket, in traffic control or in XDP, before they cost
-//! anything.
+//! Admission of SYNs by a token bucket in which new clients come first, in traffic control or in XDP, before the SYNs
+//! cost anything.
 //!
 //! ```text
 //!   device ──> XDP hook ──> socket buffer ──> tc hook ──> IP ──> TCP: SYN queue ──> accept queue ──> server
 //!                 │                              │                                                     │
-//!                 └── or ── [the limits] ── or ──┘ <──────── share, interval, burst (plain stores) ────┘
+//!                 └── or ── [the limits] ── or ──┘ <─────────────── interval, burst (plain stores) ────┘
 //! ```
 //!
 //! A server may have several accept queues behind one address. Each queue has limits and counts of its own: the
 //! program finds a SYN's queue by the rule in [`Queues`]. So the controller of each queue decides alone.
+//!
+//! The program remembers the SYNs that it refused, for 4.3 to 8.6 s. Such a SYN gets a token only if new SYNs leave one. The
+//! same holds to a lesser degree for the SYNs of a client that takes more than an eighth of the rate.
 //!
 //! Owns `bpf/admission_tc.c` and `bpf/admission_xdp.c`, their links, and the memory that they share with the server.
 //! A SYN costs the server about 0.3 us if the program drops it. It costs 22 us or more if the server accepts the
@@ -54,8 +57,7 @@ const LONGEST: Nanos = Nanos::from_secs(3600);
 // Words of `struct queue` and of `struct counters`.
 const INTERVAL: usize = 0;
 const BURST: usize = 1;
-const REFUSED: usize = 3;
-const FIRST_REFUSED: usize = 4;
+const NEW_ARE_FREE: usize = 3;
 const PASSED: usize = 0;
 const DROPPED: usize = 1;
 
@@ -88,17 +90,14 @@ impl Queues {
 }
 
 /// The limits of an accept queue.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The share of all SYNs that is admitted, by identity, from 0 to 1. A larger share admits every SYN that a
-    /// smaller one admits.
-    pub share: f64,
-    /// The first refused identity. Another number refuses other clients.
-    pub first_refused: u32,
     /// The time from one admitted SYN to the next, from 1 ns to an hour.
     pub interval: Nanos,
     /// The time that SYNs may be ahead of that rate, at most an hour.
     pub burst: Nanos,
+    /// True to refuse only SYNs that were refused before.
+    pub new_are_free: bool,
 }
 
 /// A program that is attached to a device.
@@ -238,18 +237,14 @@ impl Admission {
     /// If the queue does not exist, here and below.
     pub fn limit(&self, queue: usize, limits: &Limits) {
         let words = self.words(queue);
-        let refused = (1.0 - limits.share.clamp(0.0, 1.0)) * 2_f64.powi(32);
-        words[FIRST_REFUSED].store(limits.first_refused.into(), Ordering::Relaxed);
-        words[REFUSED].store(refused as u64, Ordering::Relaxed);
+        words[NEW_ARE_FREE].store(limits.new_are_free.into(), Ordering::Relaxed);
         words[BURST].store(limits.burst.min(LONGEST).0, Ordering::Relaxed);
         words[INTERVAL].store(limits.interval.clamp(Nanos(1), LONGEST).0, Ordering::Relaxed);
     }
 
     /// Admits every SYN to a queue.
     pub fn admit_all(&self, queue: usize) {
-        let words = self.words(queue);
-        words[REFUSED].store(0, Ordering::Relaxed);
-        words[INTERVAL].store(0, Ordering::Relaxed);
+        self.words(queue)[INTERVAL].store(0, Ordering::Relaxed);
     }
 
     /// Returns the counters of a queue, summed over all processors. Makes no system call.

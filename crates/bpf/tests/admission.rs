@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 use aya::programs::{SchedClassifier, TcAttachType};
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use bpf::BpfError;
 use bpf::admission::{Admission, Hook, Limits, Queues, Totals};
 use common::packet::{ACK, FIN, Packet, RST, SYN};
@@ -41,7 +41,7 @@ fn admission(hook: Hook) -> Option<Admission> {
 
 /// Limits the one queue by its bucket alone.
 fn limit(admission: &Admission, interval: Nanos, burst: Nanos) {
-    admission.limit(0, &Limits { share: 1.0, first_refused: 0, interval, burst });
+    admission.limit(0, &Limits { interval, burst, new_are_free: false });
 }
 
 /// Tells whether the packet passes.
@@ -117,8 +117,10 @@ fn packets_cut_anywhere_are_passed() {
 fn a_bucket_admits_its_burst_and_then_its_rate() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
-        let syn = Packet::new(v4(), SYN).ethernet();
-        let passed = |count: usize| (0..count).filter(|_| passes(&admission, hook, &syn)).count();
+        // Each SYN is another client's, so that none is refused for its past.
+        let mut clients = (0..=u8::MAX).flat_map(|last| syns_from([10, 9, 8, last].into(), 1..3));
+        let mut passed =
+            |count| clients.by_ref().take(count).filter(|syn| passes(&admission, hook, syn)).count();
         assert_eq!(passed(100), 100, "admits all until there is a limit");
         limit(&admission, MINUTE, Nanos(MINUTE.0 * 4));
         assert_eq!(passed(100), 5, "one, and four ahead of their time");
@@ -133,35 +135,94 @@ fn a_bucket_admits_its_burst_and_then_its_rate() {
     }
 }
 
-/// SYNs of clients that differ in their port, each with the number of the client.
+/// SYNs of one client from this number of ports, the first of them 1024.
 fn syns(count: u16) -> impl Iterator<Item = Vec<u8>> {
-    (0..count).map(|client| {
-        let mut packet = Packet::new(v4(), SYN);
-        packet.from.set_port(1024 + client);
-        packet.ethernet()
-    })
+    syns_from([10, 9, 8, 7].into(), 1024..1024 + count)
+}
+
+fn syns_from(client: Ipv4Addr, ports: std::ops::Range<u16>) -> impl Iterator<Item = Vec<u8>> {
+    ports.map(move |port| Packet { from: (client, port).into(), ..Packet::new(v4(), SYN) }.ethernet())
 }
 
 #[test]
-fn a_share_selects_by_the_identity_of_a_syn() {
-    const CLIENTS: usize = 1000;
-    let limits = |share, first_refused| Limits { share, first_refused, interval: Nanos(1), burst: MINUTE };
+fn a_syn_that_was_refused_gets_a_token_only_if_new_ones_leave_it() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
-        let passing = |limits| -> Vec<bool> {
-            admission.limit(0, &limits);
-            syns(CLIENTS as u16).map(|syn| passes(&admission, hook, &syn)).collect()
+        let passed = |range| {
+            syns_from([10, 9, 8, 7].into(), range).filter(|syn| passes(&admission, hook, syn)).count()
         };
-        let count = |passed: &[bool]| passed.iter().filter(|passed| **passed).count();
-        let (few, half) = (passing(limits(0.1, 7)), passing(limits(0.5, 7)));
-        assert_eq!(half, passing(limits(0.5, 7)), "a retransmission meets the same answer");
-        assert!((50..150).contains(&count(&few)), "{}", count(&few));
-        assert!((400..600).contains(&count(&half)), "{}", count(&half));
-        assert!(few.iter().zip(&half).all(|(few, half)| half >= few), "a larger share admits the others too");
-        let others = passing(limits(0.5, 7 + (1 << 31)));
-        assert!(others.iter().zip(&half).all(|(other, half)| other != half), "the other half");
-        assert_eq!(count(&passing(limits(0.0, 7))), 0);
-        assert_eq!(count(&passing(limits(1.0, 7))), CLIENTS);
+        limit(&admission, MINUTE, Nanos(0));
+        assert_eq!(passed(1..11), 1, "nine are refused");
+        limit(&admission, MINUTE, MINUTE * 8);
+        assert_eq!(passed(2..11), 2, "the bucket is one minute ahead, and they may be two");
+        assert_eq!(passed(11..100), 6, "new ones may be eight");
+        assert_eq!(passed(2..100), 0);
+    }
+}
+
+#[test]
+fn while_new_syns_are_free_those_that_were_refused_keep_to_the_rate() {
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        let passed = |range| {
+            syns_from([10, 9, 8, 7].into(), range).filter(|syn| passes(&admission, hook, syn)).count()
+        };
+        limit(&admission, MINUTE, Nanos(0));
+        assert_eq!(passed(1..11), 1);
+        admission.limit(0, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: true });
+        assert_eq!(passed(2..11), 1);
+        assert_eq!(passed(1000..2000), 1000, "they take tokens while there are some");
+        assert_eq!(passed(3..11), 0);
+        limit(&admission, MINUTE, MINUTE * 4);
+        assert_eq!(passed(2000..2010), 0, "and have not run further ahead than the burst");
+    }
+}
+
+#[test]
+fn a_client_that_takes_more_than_its_part_leaves_tokens_to_others() {
+    for hook in HOOKS {
+        let two = Queues { count: 2, cpus: Vec::new(), salt: 5 };
+        let Some(mut admission) = or_skip(Admission::load(hook, &two)) else { return };
+        admission.add_listener(v4()).unwrap();
+        let send = |last: u8, ports| {
+            for syn in syns_from([10, 9, 8, last].into(), ports) {
+                passes(&admission, hook, &syn);
+            }
+        };
+        // The first client uses up its allowance, which holds for all queues.
+        admission.limit(0, &Limits { interval: MINUTE * 10, burst: Nanos(0), new_are_free: false });
+        send(1, 1..200);
+        let before = admission.totals(1).passed;
+        admission.limit(1, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: false });
+        let passed = || admission.totals(1).passed - before;
+        // Other ports than before, as the first ones are remembered.
+        send(1, 1000..2000);
+        assert_eq!(passed(), 3, "{hook:?}: as far ahead as half the burst");
+        send(2, 1..200);
+        assert_eq!(passed(), 5, "{hook:?}: the rest is another client's");
+    }
+}
+
+#[test]
+fn thousands_of_refused_syns_are_remembered_and_few_others_taken_for_them() {
+    const REFUSED: u16 = 20_000;
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        limit(&admission, MINUTE, Nanos(0));
+        let began = RealClock::new();
+        let from = began.now();
+        assert_eq!(syns(REFUSED).filter(|syn| passes(&admission, hook, syn)).count(), 1);
+        admission.limit(0, &Limits { interval: MINUTE, burst: Nanos(0), new_are_free: true });
+        let again = syns(REFUSED).filter(|syn| passes(&admission, hook, syn)).count();
+        let new =
+            syns_from([10, 9, 8, 6].into(), 0..REFUSED).filter(|syn| !passes(&admission, hook, syn)).count();
+        if began.now() - from > Nanos::from_secs(4) {
+            return println!("skipped: the packets took longer than SYNs are remembered");
+        }
+        assert_eq!(again, 1, "{hook:?}: the one that passed is new");
+        println!("{hook:?}: {new} of {REFUSED} new SYNs taken for refused ones");
+        // 20,000 of 2^18 filters have three of 48 bits: one in some ten thousand new SYNs meets all of its own.
+        assert!(new <= 10, "{hook:?}");
     }
 }
 
@@ -172,11 +233,12 @@ fn each_queue_has_limits_and_counts_of_its_own() {
         let evenly = Queues { count: 3, cpus: Vec::new(), salt: 5 };
         let Some(mut admission) = or_skip(Admission::load(hook, &evenly)) else { return };
         admission.add_listener(v4()).unwrap();
-        admission.limit(1, &Limits { share: 0.0, first_refused: 0, interval: MINUTE, burst: Nanos(0) });
+        let limits = Limits { interval: MINUTE, burst: Nanos(0), new_are_free: false };
+        admission.limit(1, &limits);
         let passed = syns(CLIENTS as u16).filter(|syn| passes(&admission, hook, syn)).count() as u64;
         let [first, second, third] = [0, 1, 2].map(|queue| admission.totals(queue));
-        assert_eq!((first.dropped, second.passed, third.dropped), (0, 0, 0));
-        assert_eq!(first.passed + third.passed, passed);
+        assert_eq!((first.dropped, second.passed, third.dropped), (0, 1, 0), "one token");
+        assert_eq!(first.passed + 1 + third.passed, passed);
         assert!([first.passed, second.dropped, third.passed].iter().all(|count| *count > CLIENTS / 6));
         // The first two queues have no processor.
         let cpus: Vec<usize> = [vec![usize::MAX; 2], sys::cpu::allowed().unwrap()].concat();

@@ -6,15 +6,12 @@
 //! | hook | obeys | server CPU per refused SYN | needs |
 //! |---|---|---|---|
 //! | [`SinkHook`] | the share | 0.7 to 0.8 us | nothing |
-//! | token bucket in tc or XDP | the share, then rate and burst | 0.25 to 0.37 us | a device, CAP_BPF, CAP_NET_ADMIN |
+//! | token bucket in tc or XDP | rate and burst | 0.25 to 0.37 us | a device, CAP_BPF, CAP_NET_ADMIN |
 //! | [`NoHook`] | nothing | 0.8 us, when the queue is full | nothing |
 //!
-//! A hook that sees SYNs applies the share first. It selects by the identity of a SYN (see [`program`]), so
-//! that a retransmitted SYN gets the same answer as the first one. A rate alone admits retransmissions as
-//! readily as new SYNs, and a retransmission is already a second late.
-//!
-//! A simulation compared both at twice the capacity, with clients that retransmit once (decision 0017). With
-//! a rate alone 61 % of the capacity reached clients in time, and with both 95 %.
+//! A retransmitted SYN is already a second late, so new SYNs come first. A sink cannot remember a SYN: it selects by the
+//! identity of a SYN (see [`program`]), so that a retransmitted SYN gets the same answer as the first one. The program on
+//! devices remembers the SYNs that it refused, and gives them the tokens that new SYNs leave (decision 0044).
 //!
 //! `sink` holds the sinks, and [`program`] their selection of SYNs.
 
@@ -34,13 +31,16 @@ pub struct Admission {
     pub rate: PerSecond,
     /// Connections to admit at once beyond the rate, as the depth of a token bucket.
     pub burst: u32,
-    /// The fraction of all SYNs to admit, from 0 to 1; 1 while nothing is refused.
+    /// True if the rate holds for SYNs that were refused before, and every other SYN is admitted.
+    pub new_are_free: bool,
+    /// The fraction of all SYNs to admit, from 0 to 1; 1 while every new SYN is admitted.
     pub share: f64,
 }
 
 impl Admission {
     /// Admits everything.
-    pub const ALL: Admission = Admission { rate: PerSecond(f64::INFINITY), burst: 0, share: 1.0 };
+    pub const ALL: Admission =
+        Admission { rate: PerSecond(f64::INFINITY), burst: 0, new_are_free: true, share: 1.0 };
 
     /// Returns true for an admission that refuses nothing.
     pub fn is_all(&self) -> bool {
@@ -74,6 +74,11 @@ pub trait Hook: Send {
     /// # Errors
     /// The hook cannot be read, or does not obey. It has then withdrawn.
     fn refused(&mut self) -> io::Result<u64>;
+
+    /// The SYNs that it decided on since the start; `None` if it counts only those that it refuses.
+    fn seen(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// The hook of a server without one: only the backlog bounds the queue.

@@ -32,9 +32,12 @@
 //! A hook that selects by the identity of a SYN refuses a retransmission again, so retransmissions are
 //! offered but never admitted. The share is therefore corrected until the admitted rate matches the law.
 //!
+//! A hook that remembers the refused SYNs holds them to the rate for 8 s after the last refusal, in either state. The
+//! echo of a rush then gets the room that new clients leave.
+//!
 //! Clients whose final ACK was dropped believe that they are connected, and repeat their request 200 ms later. These
 //! connections enter the queue past the hook. So the arrivals that count for the share, and for the end of a rush, are
-//! the SYNs: the refused ones show how many there are.
+//! the SYNs. A hook counts them, or the refused ones show how many there are.
 //!
 //! Until mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush measure it.
 //!
@@ -54,7 +57,7 @@
 //! clock, no I/O.
 //!
 //! Invariants: the share is above 0 and at most 1. The backlog is at least 1 and at most the configured one.
-//! In [`State::Open`] the hook admits everything.
+//! In [`State::Open`] the hook admits every new SYN.
 //!
 //! The modules: `constants` holds the numbers of the law, and `service_rate` measures mu.
 
@@ -73,6 +76,10 @@ pub use sessions::Sessions;
 
 /// The longest time between two ticks while connections are refused.
 const LONGEST_TICK: Nanos = Nanos::from_millis(5);
+
+/// The seconds after the last refusal in which refused clients keep to the rate. A kernel sends a SYN again after 1, 2 and
+/// 4 s, and the program on devices remembers it for 4.3 to 8.6 s.
+const MEMORY: f64 = 8.0;
 
 /// The largest correction of the share. Hooks see each refused client at most a few times, and the correction
 /// must not admit everything when clients fall silent.
@@ -96,7 +103,7 @@ impl Default for Settings {
 /// The state of the law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Everything is admitted.
+    /// Every new SYN is admitted.
     #[default]
     Open,
     /// The law tells the hook what to admit.
@@ -113,6 +120,8 @@ pub struct Signals {
     /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
     /// a connection.
     pub emptied: bool,
+    /// SYNs that the hook decided on; `None` if it counts only those that it refuses.
+    pub syns: Option<u64>,
     /// SYNs that the hook refused.
     pub refused: u64,
     /// SYNs and final ACKs that the listeners dropped because the queue was full.
@@ -261,7 +270,7 @@ impl Controller {
             drained: 0,
             exceeded: 0,
             recent: 0.0,
-            calm: 0.0,
+            calm: f64::INFINITY,
             alarm: None,
             far: 1.0,
             correction: 1.0,
@@ -306,6 +315,8 @@ impl Controller {
         if let Some(rate) = self.rate.per_second() {
             let wait = f64::from(signals.queued) / rate;
             if before == State::Open {
+                self.calm = if elapsed.refused == 0.0 { self.calm + elapsed.seconds } else { 0.0 };
+                self.decision.admission = if self.calm < MEMORY { self.free(rate) } else { Admission::ALL };
                 self.consider_shedding(&elapsed, rate);
             }
             if self.decision.state == State::Shedding {
@@ -338,8 +349,12 @@ impl Controller {
         let admitted = (taken + f64::from(signals.queued) - f64::from(self.last.queued)).max(0.0);
         let offered = admitted + refused + dropped;
         let share = self.decision.admission.share;
-        let counts = refused > 0.0 && share < self.constants.most_counted;
-        let fresh = if counts { offered.min(refused / (1.0 - share)) } else { offered };
+        let estimates = refused > 0.0 && share < self.constants.most_counted;
+        let fresh = match signals.syns {
+            Some(syns) => grown(syns, self.last.syns.unwrap_or_default()),
+            None if estimates => offered.min(refused / (1.0 - share)),
+            None => offered,
+        };
         let elapsed = Elapsed { seconds, taken, admitted, refused, dropped, offered, fresh };
         self.at = now;
         Some(elapsed)
@@ -436,13 +451,12 @@ impl Controller {
         // A queue above its bound triggers refusals without further arrivals.
         let full = wait > constants.backlog * self.target;
         let refuse = self.exceeded >= constants.refuse_ticks || long || full;
-        let admission = if refuse { self.admission(elapsed, rate, wait) } else { Admission::ALL };
+        let admission = if refuse { self.admission(elapsed, rate, wait) } else { self.free(rate) };
         self.decision.admission = admission;
         let calm = elapsed.refused == 0.0 && admission.share >= 1.0;
         self.calm = if calm { self.calm + elapsed.seconds } else { 0.0 };
         if self.calm >= self.constants.leave_after * self.target {
             self.decision.state = State::Open;
-            self.decision.admission = Admission::ALL;
         }
     }
 
@@ -460,9 +474,20 @@ impl Controller {
         self.correction = (self.correction * correction).clamp(1.0, MOST_CORRECTION);
         Admission {
             rate: PerSecond(wanted),
-            burst: (constants.burst * self.target * rate).max(constants.least_burst) as u32,
+            burst: self.burst(rate),
+            new_are_free: false,
             share: (self.correction * wanted / self.fresh.max(wanted)).min(1.0),
         }
+    }
+
+    /// Admits every new SYN. SYNs that were refused before get the room beside them.
+    fn free(&self, rate: f64) -> Admission {
+        Admission { rate: PerSecond(rate), burst: self.burst(rate), new_are_free: true, share: 1.0 }
+    }
+
+    /// The burst of a token bucket, in connections.
+    fn burst(&self, rate: f64) -> u32 {
+        (self.constants.burst * self.target * rate).max(self.constants.least_burst) as u32
     }
 
     fn change(&mut self, now: Nanos, signals: &Signals) -> Change {

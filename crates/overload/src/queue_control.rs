@@ -136,7 +136,17 @@ impl QueueControl {
         };
         let Progress { accepted, emptied, lag, occupancy, cost } = progress;
         let (queued, dropped) = self.read(listeners.clone());
-        self.signals = Signals { queued, accepted, emptied, refused, dropped, lag, occupancy, cost };
+        self.signals = Signals {
+            queued,
+            accepted,
+            emptied,
+            syns: self.hook.seen(),
+            refused,
+            dropped,
+            lag,
+            occupancy,
+            cost,
+        };
         let change = self.controller.tick(now, &self.signals);
         let admitted = self.hook.admit(&self.controller.decision().admission);
         self.bound(listeners);

@@ -56,7 +56,7 @@ fn past_saturation_nearly_all_that_can_be_served_is_served_in_time() {
         ("tls", Costs::TLS, 0.97, 70.0),
     ];
     for (name, costs, least, most_p99) in servers {
-        for hook in [Hook::Sink, Hook::Bucket, Hook::ShareAndBucket] {
+        for hook in [Hook::Sink, Hook::Bucket, Hook::Device] {
             for times in [1.2, 2.0, 4.0, 10.0] {
                 let scenario = Scenario { hook, ..rush(costs, times) };
                 let (share, p99) = served(&format!("{name}, {hook:?}"), &scenario, times);
@@ -184,7 +184,7 @@ fn the_state_does_not_flap() {
 #[test]
 fn clients_far_away_are_controlled_without_oscillation() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
-        for hook in [Hook::Sink, Hook::Bucket, Hook::ShareAndBucket] {
+        for hook in [Hook::Sink, Hook::Bucket, Hook::Device] {
             for times in [2.0, 10.0] {
                 let scenario = Scenario { hook, round_trip: ms(50), ..rush(costs, times) };
                 let (share, _) = served(&format!("{name}, {hook:?}, 50 ms away"), &scenario, times);
@@ -302,7 +302,7 @@ fn retransmissions_do_not_take_the_place_of_clients_that_can_be_served_in_time()
         };
         let (by_identity, by_chance) = (patient(Hook::Sink), patient(Hook::RandomSink));
         assert!(by_identity >= 1.3 * by_chance, "{times}");
-        assert!(patient(Hook::ShareAndBucket) >= 1.3 * patient(Hook::Bucket), "{times}");
+        assert!(patient(Hook::Device) >= 1.3 * patient(Hook::Bucket), "{times}");
         assert!(by_identity >= least * rush(Costs::FAST, times).best(times), "{times}");
     }
 }
@@ -331,4 +331,22 @@ fn the_target_delay_is_the_one_setting() {
         assert!(goodput(&scenario, &ledger, ms(500)) >= 0.9, "{target}");
     }
     assert_eq!(rush(Costs::FAST, 1.0).control, Some(Constants::CHOSEN));
+}
+
+#[test]
+fn a_device_that_remembers_what_it_refused_prefers_new_clients_to_the_echo_of_a_rush() {
+    let servers = [("fast", Costs::FAST, 0.97), ("work", Costs::WORK, 0.97), ("tls", Costs::TLS, 0.94)];
+    for (name, costs, least) in servers {
+        for length in [200_u64, 5000] {
+            let end = 1000 + length;
+            let load = vec![(ms(1000), 0.7), (ms(end), 10.0), (ms(end + 5000), 0.7)];
+            let ledger = run(&Scenario { load, hook: Hook::Device, patience: ms(8000), ..rush(costs, 0.7) });
+            let at = |second: u64| ms(end + 1000 * second);
+            let curve = [0, 1, 2, 3, 4].map(|second| ledger.between(at(second), at(second + 1)).share());
+            println!(
+                "seed {SEED}, {name}, after {length} ms, by seconds: {curve:.3?} of new clients in time"
+            );
+            assert!(curve.iter().all(|share| *share >= least), "{name} after {length} ms");
+        }
+    }
 }

@@ -115,7 +115,7 @@ fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
         change.to_string().starts_with("overload over after 0.5 s: refused 1000 connections"),
         "{change}"
     );
-    assert!(bench.decision().admission.is_all());
+    assert!(bench.decision().admission.new_are_free);
 }
 
 #[test]
@@ -128,7 +128,11 @@ fn a_rush_that_pauses_for_a_tick_is_still_refused() {
     bench.tick(140, 20);
     assert!(bench.decision().admission.share < 0.5, "{:?}", bench.decision());
     bench.tick(60, 20);
-    assert!(bench.decision().admission.is_all(), "two ticks are the end of a rush: {:?}", bench.decision());
+    assert!(
+        bench.decision().admission.new_are_free,
+        "two ticks are the end of a rush: {:?}",
+        bench.decision()
+    );
 }
 
 #[test]
@@ -185,7 +189,11 @@ fn requests_that_come_again_are_no_syns() {
         bench.signals.refused += (100.0 * (1.0 - bench.decision().admission.share)) as u64;
         bench.tick(140, queued);
     }
-    assert!(bench.decision().admission.is_all(), "nobody new is refused for them: {:?}", bench.decision());
+    assert!(
+        bench.decision().admission.new_are_free,
+        "nobody new is refused for them: {:?}",
+        bench.decision()
+    );
 }
 
 #[test]
@@ -259,7 +267,7 @@ fn whatever_is_read_the_decision_is_one_that_can_be_carried_out() {
             assert!(admission.share > 0.0 && admission.share <= 1.0, "{admission:?}");
             assert!(admission.rate.0 > 0.0, "{admission:?}");
             assert!((1..=backlog).contains(&bound), "{bound} of {backlog}");
-            assert!(state == State::Shedding || admission.is_all(), "{admission:?}");
+            assert!(state == State::Shedding || admission.new_are_free, "{admission:?}");
         }
     }
 }

@@ -26,6 +26,10 @@ const REQUEST_AGAIN: u64 = 200_000_000;
 const RING: usize = 1000;
 /// The smallest relative change of a share that justifies a new program.
 const WORTH: f64 = 0.07;
+/// The part of the burst that a retransmission may use.
+const AGAIN: f64 = 0.25;
+/// The part of new SYNs that the program on a device takes for retransmissions.
+const MISTAKEN: f64 = 0.02;
 
 #[derive(Clone, Copy)]
 enum Packet {
@@ -53,6 +57,7 @@ pub struct Kernel {
     /// Nanoseconds between two tokens; 0 without a bucket.
     interval: f64,
     depth: f64,
+    new_are_free: bool,
     /// The time at which the bucket is full again (GCRA).
     full_at: f64,
 }
@@ -73,6 +78,7 @@ impl Kernel {
             share: 1.0,
             interval: 0.0,
             depth: 0.0,
+            new_are_free: true,
             full_at: 0.0,
         }
     }
@@ -121,6 +127,7 @@ impl Kernel {
     pub fn admit(&mut self, admission: &Admission) -> u64 {
         self.interval = admission.interval().0 as f64;
         self.depth = admission.burst_time().0 as f64;
+        self.new_are_free = admission.new_are_free;
         let opens_or_closes = (self.share >= 1.0) != (admission.share >= 1.0);
         if !opens_or_closes && (admission.share - self.share).abs() <= WORTH * self.share {
             return 0;
@@ -128,7 +135,7 @@ impl Kernel {
         self.share = admission.share;
         match self.hook {
             Hook::Sink | Hook::RandomSink => ATTACH,
-            Hook::None | Hook::Bucket | Hook::ShareAndBucket => 0,
+            Hook::None | Hook::Bucket | Hook::Device => 0,
         }
     }
 
@@ -156,6 +163,7 @@ impl Kernel {
     }
 
     fn open(&mut self, client: Client, at: u64, now: u64, ledger: &mut Ledger) -> u64 {
+        ledger.syns += 1;
         if let Some(cost) = self.refused(&client, now) {
             ledger.refused += 1;
             self.clients.dropped(client, at);
@@ -197,18 +205,22 @@ impl Kernel {
             Hook::None => None,
             Hook::Sink => (client.identity >= self.share).then_some(SINK_DROP),
             Hook::RandomSink => (self.draws.random::<f64>() >= self.share).then_some(SINK_DROP),
-            Hook::Bucket => self.without_token(now).then_some(BUCKET_DROP),
-            Hook::ShareAndBucket => {
-                let passes = client.identity < self.share;
-                (!passes || self.without_token(now)).then_some(BUCKET_DROP)
+            Hook::Bucket => {
+                (self.without_token(now, self.depth) && !self.new_are_free).then_some(BUCKET_DROP)
+            }
+            Hook::Device => {
+                let again = client.tries > 0 || self.draws.random::<f64>() < MISTAKEN;
+                let without = self.without_token(now, if again { self.depth * AGAIN } else { self.depth });
+                (without && (again || !self.new_are_free)).then_some(BUCKET_DROP)
             }
         }
     }
 
-    fn without_token(&mut self, now: u64) -> bool {
+    /// Takes a token, at most this time ahead of the rate. Returns true if there is none.
+    fn without_token(&mut self, now: u64, ahead: f64) -> bool {
         // A time further ahead can only come from a slower rate.
         self.full_at = self.full_at.clamp(now as f64, now as f64 + self.depth + self.interval);
-        let without = self.interval > 0.0 && self.full_at - now as f64 > self.depth;
+        let without = self.interval > 0.0 && self.full_at - now as f64 > ahead;
         if !without {
             self.full_at += self.interval;
         }

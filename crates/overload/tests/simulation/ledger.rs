@@ -36,6 +36,8 @@ pub struct Ledger {
     /// Replies within 200 ms, of all requests, before the end of the load.
     pub in_time: u64,
     load_ends: u64,
+    /// SYNs that reached the hook.
+    pub syns: u64,
     /// SYNs that the hook dropped.
     pub refused: u64,
     /// SYNs and final ACKs that the listener dropped.
@@ -57,6 +59,7 @@ impl Ledger {
             later_sent: 0,
             in_time: 0,
             load_ends: load_ends.0,
+            syns: 0,
             refused: 0,
             dropped: 0,
             lost: 0,

@@ -40,8 +40,8 @@ pub enum Hook {
     RandomSink,
     /// A token bucket in front of the network stack.
     Bucket,
-    /// The share by identity, then the token bucket.
-    ShareAndBucket,
+    /// The token bucket, in which SYNs that it refused before come after new ones.
+    Device,
 }
 
 /// The costs of operations on the server's processor, in nanoseconds.
@@ -146,7 +146,7 @@ impl Scenario {
     pub fn best(&self, times: f64) -> f64 {
         let refusal = match self.hook {
             Hook::None | Hook::Sink | Hook::RandomSink => kernel::SINK_DROP,
-            Hook::Bucket | Hook::ShareAndBucket => kernel::BUCKET_DROP,
+            Hook::Bucket | Hook::Device => kernel::BUCKET_DROP,
         } as f64
             / 1e9;
         let capacity = self.capacity();

@@ -9,7 +9,7 @@ use rand_distr::Exp1;
 
 use super::clients::Client;
 use super::kernel::{Kernel, settles_within};
-use super::{Disturbance, Ledger, Scenario};
+use super::{Disturbance, Hook, Ledger, Scenario};
 
 /// The processor's time for a wait for events, in nanoseconds.
 const GET_EVENTS: f64 = 1500.0;
@@ -94,6 +94,7 @@ impl Server<'_> {
             queued: self.kernel.queue.len() as u32,
             accepted: self.total_accepted,
             emptied: std::mem::take(&mut self.emptied),
+            syns: matches!(self.scenario.hook, Hook::Bucket | Hook::Device).then_some(self.ledger.syns),
             refused: self.ledger.refused,
             dropped: self.ledger.dropped,
             cost: self.limit.connection_cost(),

@@ -1,7 +1,7 @@
 //! The hook on devices: SYNs are refused in traffic control or in XDP, before the kernel's TCP sees them.
 //!
 //! ```text
-//!   device ──> program: which queue? ──> its share, its bucket ──> SO_REUSEPORT group: the same queue ──> loop
+//!   device ──> program: which queue? ──> its bucket ────────────> SO_REUSEPORT group: the same queue ──> loop
 //!                                              ^ plain stores                                              │
 //!                                              └──────────────────── control of the queue <────────────────┘
 //! ```
@@ -32,7 +32,6 @@ use crate::listener::{Listener, one_for_each_address};
 pub struct DeviceHooks {
     admission: Arc<Admission>,
     name: &'static str,
-    salt: u32,
 }
 
 impl DeviceHooks {
@@ -69,12 +68,12 @@ impl DeviceHooks {
                     .map_err(|error| format!("cannot choose accept queues by a program: {error}"))?;
             }
         }
-        Ok((DeviceHooks { admission: Arc::new(admission), name, salt }, attached))
+        Ok((DeviceHooks { admission: Arc::new(admission), name }, attached))
     }
 
     /// Returns the hook of one queue.
     pub fn hook(&self, queue: usize) -> DeviceHook {
-        DeviceHook { hooks: self.clone(), queue, first_refused: self.salt, refusing: false }
+        DeviceHook { hooks: self.clone(), queue, limits: false }
     }
 
     /// Admits every SYN to a queue.
@@ -87,8 +86,8 @@ impl DeviceHooks {
 pub struct DeviceHook {
     hooks: DeviceHooks,
     queue: usize,
-    first_refused: u32,
-    refusing: bool,
+    /// True while the queue has limits.
+    limits: bool,
 }
 
 impl Hook for DeviceHook {
@@ -97,28 +96,28 @@ impl Hook for DeviceHook {
     }
 
     fn admit(&mut self, admission: &hook::Admission) -> io::Result<()> {
-        let refusing = !admission.is_all();
-        if refusing && !self.refusing {
-            // Each overload refuses different identities, so that no client is refused every day.
-            self.first_refused = self.first_refused.wrapping_mul(0x9e37_79b1).wrapping_add(1);
-        }
-        if refusing {
+        let limits = !admission.is_all();
+        if limits {
             let limits = Limits {
-                share: admission.share,
-                first_refused: self.first_refused,
                 interval: admission.interval(),
                 burst: admission.burst_time(),
+                new_are_free: admission.new_are_free,
             };
             self.hooks.admission.limit(self.queue, &limits);
-        } else if self.refusing {
+        } else if self.limits {
             self.hooks.admission.admit_all(self.queue);
         }
-        self.refusing = refusing;
+        self.limits = limits;
         Ok(())
     }
 
     fn refused(&mut self) -> io::Result<u64> {
         Ok(self.hooks.admission.totals(self.queue).dropped)
+    }
+
+    fn seen(&self) -> Option<u64> {
+        let totals = self.hooks.admission.totals(self.queue);
+        Some(totals.passed + totals.dropped)
     }
 }
 
@@ -167,7 +166,7 @@ mod tests {
         };
         let mut second = hooks.hook(1);
         let all = hook::Admission::ALL;
-        second.admit(&hook::Admission { share: 0.0, rate: PerSecond(1.0), ..all }).unwrap();
+        second.admit(&hook::Admission { rate: PerSecond(0.001), new_are_free: false, ..all }).unwrap();
         let connected = (0..CLIENTS).filter_map(|_| connects(&hooks, address)).count();
         let taken: Vec<usize> = sets
             .iter()

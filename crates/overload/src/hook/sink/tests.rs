@@ -29,7 +29,7 @@ fn join(address: SocketAddr, listeners: &[OwnedFd]) -> Result<Sinks, SinkError> 
 }
 
 fn share(share: f64) -> Admission {
-    Admission { rate: PerSecond(1000.0), burst: 10, share }
+    Admission { rate: PerSecond(1000.0), burst: 10, new_are_free: share >= 1.0, share }
 }
 
 /// Begins a connection to a port of this machine.
