@@ -25,19 +25,19 @@
 //! so that a program that accepts a packet cannot hide it.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{Array, HashMap, MapData};
-use aya::programs::TcAttachType;
-use aya::programs::links::FdLink;
 use base::Nanos;
 use rustix::io::Errno;
 use serde::Serialize;
+use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
-use crate::device::reach_of;
+use crate::device::{Reach, Surroundings};
 use crate::error::{BpfError, errno};
 use crate::object::{Loaded, Object, object};
 use crate::xdp::{self, Mode};
@@ -109,6 +109,15 @@ pub struct Attached {
     pub how: &'static str,
 }
 
+/// A device that has come to reach the listeners.
+#[derive(Debug)]
+pub struct NewDevice {
+    /// The device's name.
+    pub name: String,
+    /// The program on it, or the reason why there is none.
+    pub attached: Result<Attached, BpfError>,
+}
+
 /// SYNs that were decided on since the program was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -123,11 +132,19 @@ pub struct Admission {
     hook: Hook,
     loaded: Loaded,
     listeners: HashMap<MapData, [u32; 5], u32>,
-    queues: SharedArray<AtomicU64>,
+    table: LimitTable,
+    links: Vec<OwnedFd>,
+    /// The surroundings of the listeners, and those that are known, for [`Admission::follow`].
+    followed: Option<(Surroundings, Reach)>,
+}
+
+/// The memory that the program shares with the server: limits and counts of each queue. Clones share it.
+#[derive(Clone)]
+pub struct LimitTable {
+    queues: Arc<SharedArray<AtomicU64>>,
     /// By queue, then by processor.
-    counters: SharedArray<AtomicU64>,
+    counters: Arc<SharedArray<AtomicU64>>,
     processors: usize,
-    links: Vec<FdLink>,
 }
 
 impl Admission {
@@ -171,8 +188,9 @@ impl Admission {
             .map_err(|error| loaded.error("set the queues of processors", &error))?;
         let listeners = HashMap::try_from(loaded.take_map("listeners"))
             .map_err(|error| loaded.error("use the map of listeners", &error))?;
-        let (queues, counters) = (loaded.share("queues")?, loaded.share("counters")?);
-        Ok(Admission { hook, loaded, listeners, queues, counters, processors, links: Vec::new() })
+        let (queues, counters) = (Arc::new(loaded.share("queues")?), Arc::new(loaded.share("counters")?));
+        let table = LimitTable { queues, counters, processors };
+        Ok(Admission { hook, loaded, listeners, table, links: Vec::new(), followed: None })
     }
 
     /// Loads the program and attaches it to each device that can reach these sockets, for the SYNs to their addresses
@@ -186,13 +204,43 @@ impl Admission {
         listeners: &[BorrowedFd<'_>],
     ) -> Result<(Admission, Vec<Attached>), BpfError> {
         let mut admission = Admission::load(hook, queues)?;
-        let reach = reach_of(listeners)?;
+        let mut surroundings = Surroundings::of(listeners)?;
+        let reach = surroundings.whole_reach()?;
         for address in &reach.addresses {
             admission.add_listener(*address)?;
         }
         let attached =
             reach.devices.iter().map(|device| admission.attach(device)).collect::<Result<_, _>>()?;
+        admission.followed = Some((surroundings, reach));
         Ok((admission, attached))
+    }
+
+    /// Attaches the program to devices that reach the sockets of [`of_listeners`](Self::of_listeners) since the last
+    /// call, and decides on SYNs to their new addresses. Returns those devices. Works in a process that may open no
+    /// socket.
+    ///
+    /// # Errors
+    /// The errors of [`add_listener`](Self::add_listener), and the failures of netlink, after which nothing is followed.
+    pub fn follow(&mut self) -> Result<Vec<NewDevice>, BpfError> {
+        let Some((mut surroundings, known)) = self.followed.take() else { return Ok(Vec::new()) };
+        let reach = surroundings.reach()?;
+        // A device whose attachment fails is tried once.
+        self.followed = Some((surroundings, reach.clone()));
+        for gone in known.addresses.difference(&reach.addresses) {
+            // The address may be another machine's now.
+            let _ = self.listeners.remove(&key(*gone));
+        }
+        for address in reach.addresses.difference(&known.addresses) {
+            self.add_listener(*address)?;
+        }
+        let is_new = |device: &&Link| known.devices.iter().all(|other| other.index != device.index);
+        let new = reach.devices.iter().filter(is_new);
+        Ok(new.map(|device| NewDevice { name: device.name.clone(), attached: self.attach(device) }).collect())
+    }
+
+    /// Returns the limits and counts of the queues.
+    pub fn table(&self) -> &LimitTable {
+        &self.table
     }
 
     /// Attaches the program to a device of the calling thread's network namespace. A driver may interrupt its
@@ -203,8 +251,8 @@ impl Admission {
     /// [`BpfError::NotEthernet`] for XDP.
     pub fn attach(&mut self, device: &Link) -> Result<Attached, BpfError> {
         let (link, how) = match self.hook {
-            Hook::Tc => (tc::attach(&mut self.loaded, TC.name, device, TcAttachType::Ingress)?, "tc"),
-            Hook::Xdp => match xdp::attach(&mut self.loaded, device)? {
+            Hook::Tc => (tc::attach(&self.loaded, TC.name, device, AttachPoint::TcIngress)?, "tc"),
+            Hook::Xdp => match xdp::attach(&self.loaded, device)? {
                 (link, Mode::Driver) => (link, "XDP in the driver"),
                 (link, Mode::Generic) => (link, "generic XDP"),
             },
@@ -219,9 +267,7 @@ impl Admission {
     /// # Errors
     /// [`BpfError::TooMany`] from the 1025th on.
     pub fn add_listener(&mut self, address: SocketAddr) -> Result<(), BpfError> {
-        let [a, b, c, d] = address_words(address.ip());
-        let key = [a, b, c, d, u32::from(address.port().to_be())];
-        self.listeners.insert(key, 1, 0).map_err(|error| {
+        self.listeners.insert(key(address), 1, 0).map_err(|error| {
             match errno(&error).and_then(|errno| errno.raw_os_error()) {
                 Some(code) if code == Errno::TOOBIG.raw_os_error() => {
                     BpfError::TooMany { what: "admission of SYNs", limit: LISTENERS }
@@ -231,6 +277,23 @@ impl Admission {
         })
     }
 
+    /// Runs the program on a packet that begins with its Ethernet header and reaches no network. Returns the verdict
+    /// and the time of one of `repeat` runs.
+    ///
+    /// # Errors
+    /// The errors of [`sys::bpf::test_run`].
+    pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<sys::bpf::TestRun, BpfError> {
+        self.loaded.test_run(packet, repeat)
+    }
+}
+
+/// `struct listener`.
+fn key(address: SocketAddr) -> [u32; 5] {
+    let [a, b, c, d] = address_words(address.ip());
+    [a, b, c, d, u32::from(address.port().to_be())]
+}
+
+impl LimitTable {
     /// Sets the limits of a queue, from the next SYN on. Makes no system call.
     ///
     /// # Panics
@@ -257,14 +320,5 @@ impl Admission {
     /// `struct queue` of a queue.
     fn words(&self, queue: usize) -> &[AtomicU64] {
         &self.queues[queue * WORDS_PER_LINE..][..WORDS_PER_LINE]
-    }
-
-    /// Runs the program on a packet that begins with its Ethernet header and reaches no network. Returns the verdict
-    /// and the time of one of `repeat` runs.
-    ///
-    /// # Errors
-    /// The errors of [`sys::bpf::test_run`].
-    pub fn test_run(&self, packet: &[u8], repeat: u32) -> Result<sys::bpf::TestRun, BpfError> {
-        self.loaded.test_run(packet, repeat)
     }
 }

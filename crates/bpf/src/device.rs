@@ -24,22 +24,54 @@ pub struct Reach {
 /// # Errors
 /// [`BpfError::NoDevice`] for a listener at an address that no device has, and the failures of netlink.
 pub fn reach_of(listeners: &[BorrowedFd<'_>]) -> Result<Reach, BpfError> {
-    let asking = || system("ask the kernel for its devices");
-    let mut route = Route::open().map_err(asking())?;
-    let links = route.links().map_err(asking())?;
-    let known = route.addresses().map_err(asking())?;
+    Surroundings::of(listeners)?.whole_reach()
+}
+
+/// The addresses of listeners, and a look at the devices of a network namespace, which may change.
+pub(crate) struct Surroundings {
+    route: Route,
+    bound: Vec<Bound>,
+}
+
+impl Surroundings {
+    /// The surroundings of listeners, in the network namespace of the calling thread.
+    pub fn of(listeners: &[BorrowedFd<'_>]) -> Result<Surroundings, BpfError> {
+        let route = Route::open().map_err(system("ask the kernel for its devices"))?;
+        let bound = listeners.iter().map(|listener| bound_to(*listener)).collect::<Result<_, _>>();
+        Ok(Surroundings { route, bound: bound.map_err(system("read the address of a listener"))? })
+    }
+
+    /// Finds the present addresses and devices. An address that no device has now is missing.
+    pub fn reach(&mut self) -> Result<Reach, BpfError> {
+        let asking = || system("ask the kernel for its devices");
+        let links = self.route.links().map_err(asking())?;
+        let known = self.route.addresses().map_err(asking())?;
+        Ok(reach(&self.bound, links, &known))
+    }
+
+    /// Finds the present addresses and devices.
+    ///
+    /// # Errors
+    /// [`BpfError::NoDevice`] for a listener at an address that no device has.
+    pub fn whole_reach(&mut self) -> Result<Reach, BpfError> {
+        let reach = self.reach()?;
+        let has = |bound: &&Bound| reach.addresses.iter().any(|address| bound.takes(address.ip()));
+        match self.bound.iter().find(|bound| !has(bound)) {
+            Some(bound) => Err(BpfError::NoDevice { address: bound.address }),
+            None => Ok(reach),
+        }
+    }
+}
+
+fn reach(bounds: &[Bound], links: Vec<Link>, known: &[LinkAddress]) -> Reach {
     let mut reach = Reach::default();
     let mut devices: BTreeSet<u32> = loopback(&links).collect();
-    for listener in listeners {
-        let bound = bound_to(*listener).map_err(system("read the address of a listener"))?;
+    for bound in bounds {
         let mut found: Vec<LinkAddress> =
             known.iter().filter(|known| bound.takes(known.address)).copied().collect();
         if found.is_empty() && bound.address.is_loopback() {
             // All of 127.0.0.0/8 is local, although the device has only one address of it.
             found.extend(loopback(&links).map(|link| LinkAddress { link, address: bound.address }));
-        }
-        if found.is_empty() {
-            return Err(BpfError::NoDevice { address: bound.address });
         }
         for LinkAddress { link, address } in found {
             reach.addresses.insert(SocketAddr::new(address, bound.port));
@@ -47,7 +79,7 @@ pub fn reach_of(listeners: &[BorrowedFd<'_>]) -> Result<Reach, BpfError> {
         }
     }
     reach.devices = links.into_iter().filter(|link| devices.contains(&link.index)).collect();
-    Ok(reach)
+    reach
 }
 
 fn loopback(links: &[Link]) -> impl Iterator<Item = u32> {

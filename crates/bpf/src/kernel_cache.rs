@@ -26,13 +26,12 @@ mod object;
 mod table;
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{HashMap, MapData, RingBuf};
-use aya::programs::TcAttachType;
-use aya::programs::links::FdLink;
 use base::Nanos;
+use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
@@ -123,7 +122,7 @@ pub struct Answer {
 /// The program on some devices, with its objects and requests. Answers nothing until it is enabled.
 pub struct KernelCache {
     loaded: Loaded,
-    links: Vec<FdLink>,
+    links: Vec<OwnedFd>,
     listeners: HashMap<MapData, [u32; 5], u32>,
     flows: HashMap<MapData, flows::Key, flows::Value>,
     log: RingBuf<MapData>,
@@ -209,8 +208,8 @@ impl KernelCache {
         let (incoming, outgoing) =
             if device.ethernet { ("cache_in", "cache_out") } else { ("cache_in_bare", "cache_out_bare") };
         // Egress comes first: it only translates, and the program answers nothing before ingress is attached.
-        let out = tc::attach(&mut self.loaded, outgoing, device, TcAttachType::Egress)?;
-        let into = tc::attach(&mut self.loaded, incoming, device, TcAttachType::Ingress)?;
+        let out = tc::attach(&self.loaded, outgoing, device, AttachPoint::TcEgress)?;
+        let into = tc::attach(&self.loaded, incoming, device, AttachPoint::TcIngress)?;
         self.links.extend([out, into]);
         Ok(())
     }

@@ -1,12 +1,15 @@
 //! Loading of the objects under `bpf/`, and the memory that they share with this process.
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 use aya::maps::{Map, MapData};
 use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use rustix::thread::{CapabilitySet, capabilities};
+use sys::bpf::AttachPoint;
+use sys::netlink::Link;
 use sys::shared::SharedArray;
 
 use crate::error::{BpfError, from_loader, system};
@@ -66,7 +69,8 @@ impl Object {
 /// An object whose maps are in the kernel.
 pub(crate) struct Loaded {
     ebpf: Ebpf,
-    name: &'static str,
+    /// The object's name, and that of its only program if it has one.
+    pub name: &'static str,
     /// The program's purpose, for errors.
     pub purpose: &'static str,
 }
@@ -80,6 +84,14 @@ impl Loaded {
     /// Returns one of the object's programs.
     pub fn program_named(&mut self, name: &str) -> &mut Program {
         self.ebpf.program_mut(name).unwrap_or_else(|| panic!("{} has a program {name}", self.name))
+    }
+
+    /// Attaches one of the object's loaded programs to a device.
+    pub fn attach(&self, program: &str, device: &Link, point: AttachPoint) -> io::Result<OwnedFd> {
+        let program =
+            self.ebpf.program(program).unwrap_or_else(|| panic!("{} has a program {program}", self.name));
+        let loaded = program.fd().map_err(io::Error::other)?;
+        sys::bpf::attach(loaded.as_fd(), device.index, point)
     }
 
     /// Takes a map out, whole.

@@ -1,12 +1,13 @@
 //! Attachment of a program to a device's traffic control, by a link that dies with this process.
 
-use aya::programs::links::FdLink;
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
+use std::os::fd::OwnedFd;
+
+use aya::programs::SchedClassifier;
 use rustix::io::Errno;
+use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 
-use crate::error::{BpfError, errno};
+use crate::error::BpfError;
 use crate::object::Loaded;
 
 /// Attaches one of an object's programs to a device of the calling thread's network namespace, before the present
@@ -15,24 +16,18 @@ use crate::object::Loaded;
 /// # Errors
 /// [`BpfError::Kernel`] without tcx.
 pub(crate) fn attach(
-    loaded: &mut Loaded,
+    loaded: &Loaded,
     program: &str,
     device: &Link,
-    direction: TcAttachType,
-) -> Result<FdLink, BpfError> {
+    point: AttachPoint,
+) -> Result<OwnedFd, BpfError> {
     let purpose = loaded.purpose;
-    let attached = <&mut SchedClassifier>::try_from(loaded.program_named(program)).and_then(|program| {
-        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
-        let id = program.attach_with_options(&device.name, direction, first)?;
-        program.take_link(id)
-    });
-    let link = attached.map_err(|error: ProgramError| match errno(&error) {
-        Some(source) if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+    loaded.attach(program, device, point).map_err(|source| match source.raw_os_error() {
+        Some(code) if code == Errno::INVAL.raw_os_error() => {
             BpfError::Kernel { purpose, facility: "tcx links (Linux 6.6)", source }
         }
-        _ => loaded.error(format!("attach to {}", device.name), &error),
-    })?;
-    FdLink::try_from(link).map_err(|error| loaded.error("keep a tcx link", &error))
+        _ => loaded.error(format!("attach to {}", device.name), &source),
+    })
 }
 
 /// Loads one of an object's programs.

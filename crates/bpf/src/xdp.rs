@@ -1,11 +1,14 @@
 //! Attachment of an XDP program to a device, by a link that dies with this process.
 
-use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, Xdp, XdpMode};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use aya::programs::Xdp;
 use rustix::io::Errno;
+use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 
-use crate::error::{BpfError, errno};
+use crate::error::BpfError;
 use crate::object::Loaded;
 
 /// The place where a device runs its XDP program.
@@ -21,14 +24,15 @@ pub enum Mode {
 ///
 /// # Errors
 /// [`BpfError::NotEthernet`], [`BpfError::Occupied`], and [`BpfError::Kernel`] before Linux 5.9.
-pub(crate) fn attach(loaded: &mut Loaded, device: &Link) -> Result<(FdLink, Mode), BpfError> {
+pub(crate) fn attach(loaded: &Loaded, device: &Link) -> Result<(OwnedFd, Mode), BpfError> {
     if !device.ethernet {
         return Err(BpfError::NotEthernet { device: device.name.clone() });
     }
-    let native = attach_in(loaded, device, XdpMode::Driver);
-    let (attached, mode) = match native {
+    let (attached, mode) = match loaded.attach(loaded.name, device, AttachPoint::XdpDriver) {
         // The driver has no XDP, or not with the device's present settings.
-        Err(error) if !is_taken(&error) => (attach_in(loaded, device, XdpMode::Skb), Mode::Generic),
+        Err(error) if !is_taken(&error) => {
+            (loaded.attach(loaded.name, device, AttachPoint::XdpGeneric), Mode::Generic)
+        }
         other => (other, Mode::Driver),
     };
     let link = attached.map_err(|error| {
@@ -40,18 +44,9 @@ pub(crate) fn attach(loaded: &mut Loaded, device: &Link) -> Result<(FdLink, Mode
     Ok((link, mode))
 }
 
-fn attach_in(loaded: &mut Loaded, device: &Link, mode: XdpMode) -> Result<FdLink, ProgramError> {
-    let program = <&mut Xdp>::try_from(loaded.program())?;
-    let id = program.attach_to_if_index(device.index, mode)?;
-    let link = program.take_link(id)?;
-    // If the kernel takes no link, the loader attaches by netlink, and the program would outlive this process.
-    FdLink::try_from(link).map_err(|_| ProgramError::NotAttached)
-}
-
 /// Tells whether the device has another program, in the same mode or in the other.
-fn is_taken(error: &ProgramError) -> bool {
-    let code = errno(error).and_then(|error| error.raw_os_error());
-    [Errno::BUSY, Errno::EXIST].iter().any(|errno| code == Some(errno.raw_os_error()))
+fn is_taken(error: &io::Error) -> bool {
+    [Errno::BUSY, Errno::EXIST].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Loads an object's XDP program.

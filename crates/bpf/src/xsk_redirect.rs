@@ -5,10 +5,9 @@
 //! not concern the network.
 
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya::maps::{Array, MapData, XskMap};
-use aya::programs::links::FdLink;
 use sys::netlink::Link;
 
 use crate::address_words;
@@ -25,7 +24,7 @@ pub const QUEUES: usize = 64;
 pub struct XskRedirect {
     loaded: Loaded,
     sockets: XskMap<MapData>,
-    link: Option<FdLink>,
+    link: Option<OwnedFd>,
 }
 
 impl XskRedirect {
@@ -54,7 +53,7 @@ impl XskRedirect {
     /// # Errors
     /// [`BpfError::Occupied`], [`BpfError::NotEthernet`], [`BpfError::System`].
     pub fn attach(&mut self, device: &Link) -> Result<Mode, BpfError> {
-        let (link, mode) = xdp::attach(&mut self.loaded, device)?;
+        let (link, mode) = xdp::attach(&self.loaded, device)?;
         self.link = Some(link);
         Ok(mode)
     }

@@ -41,7 +41,7 @@ fn admission(hook: Hook) -> Option<Admission> {
 
 /// Limits the one queue by its bucket alone.
 fn limit(admission: &Admission, interval: Nanos, burst: Nanos) {
-    admission.limit(0, &Limits { interval, burst, new_are_free: false });
+    admission.table().limit(0, &Limits { interval, burst, new_are_free: false });
 }
 
 /// Tells whether the packet passes.
@@ -86,11 +86,11 @@ fn syns_to_the_listeners_are_decided_on_and_nothing_else() {
         for (name, packet) in &ours {
             assert!(!passes(&admission, hook, &packet.ethernet()), "{hook:?}: {name}");
             dropped += 1;
-            assert_eq!(admission.totals(0), Totals { passed: 1, dropped }, "{hook:?}: {name}");
+            assert_eq!(admission.table().totals(0), Totals { passed: 1, dropped }, "{hook:?}: {name}");
         }
         for (name, packet) in &others {
             assert!(passes(&admission, hook, &packet.ethernet()), "{hook:?}: {name}");
-            assert_eq!(admission.totals(0), Totals { passed: 1, dropped }, "{hook:?}: {name}");
+            assert_eq!(admission.table().totals(0), Totals { passed: 1, dropped }, "{hook:?}: {name}");
         }
     }
 }
@@ -109,7 +109,7 @@ fn packets_cut_anywhere_are_passed() {
                 assert!(passes(&admission, hook, &packet[..length]), "{hook:?}: {length} bytes");
             }
         }
-        assert_eq!(admission.totals(0), Totals::default());
+        assert_eq!(admission.table().totals(0), Totals::default());
     }
 }
 
@@ -126,12 +126,12 @@ fn a_bucket_admits_its_burst_and_then_its_rate() {
         assert_eq!(passed(100), 5, "one, and four ahead of their time");
         limit(&admission, MINUTE, Nanos(MINUTE.0 * 6));
         assert_eq!(passed(100), 2, "two more may be ahead now");
-        admission.admit_all(0);
+        admission.table().admit_all(0);
         assert_eq!(passed(100), 100);
         // The promises of a slow rate do not bind a fast one.
         limit(&admission, Nanos(1), Nanos(0));
         assert!(passed(100) >= 98);
-        assert_eq!(admission.totals(0).passed + admission.totals(0).dropped, 500);
+        assert_eq!(admission.table().totals(0).passed + admission.table().totals(0).dropped, 500);
     }
 }
 
@@ -169,7 +169,7 @@ fn while_new_syns_are_free_those_that_were_refused_keep_to_the_rate() {
         };
         limit(&admission, MINUTE, Nanos(0));
         assert_eq!(passed(1..11), 1);
-        admission.limit(0, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: true });
+        admission.table().limit(0, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: true });
         assert_eq!(passed(2..11), 1);
         assert_eq!(passed(1000..2000), 1000, "they take tokens while there are some");
         assert_eq!(passed(3..11), 0);
@@ -190,11 +190,11 @@ fn a_client_that_takes_more_than_its_part_leaves_tokens_to_others() {
             }
         };
         // The first client uses up its allowance, which holds for all queues.
-        admission.limit(0, &Limits { interval: MINUTE * 10, burst: Nanos(0), new_are_free: false });
+        admission.table().limit(0, &Limits { interval: MINUTE * 10, burst: Nanos(0), new_are_free: false });
         send(1, 1..200);
-        let before = admission.totals(1).passed;
-        admission.limit(1, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: false });
-        let passed = || admission.totals(1).passed - before;
+        let before = admission.table().totals(1).passed;
+        admission.table().limit(1, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: false });
+        let passed = || admission.table().totals(1).passed - before;
         // Other ports than before, as the first ones are remembered.
         send(1, 1000..2000);
         assert_eq!(passed(), 3, "{hook:?}: as far ahead as half the burst");
@@ -212,7 +212,7 @@ fn thousands_of_refused_syns_are_remembered_and_few_others_taken_for_them() {
         let began = RealClock::new();
         let from = began.now();
         assert_eq!(syns(REFUSED).filter(|syn| passes(&admission, hook, syn)).count(), 1);
-        admission.limit(0, &Limits { interval: MINUTE, burst: Nanos(0), new_are_free: true });
+        admission.table().limit(0, &Limits { interval: MINUTE, burst: Nanos(0), new_are_free: true });
         let again = syns(REFUSED).filter(|syn| passes(&admission, hook, syn)).count();
         let new =
             syns_from([10, 9, 8, 6].into(), 0..REFUSED).filter(|syn| !passes(&admission, hook, syn)).count();
@@ -234,9 +234,9 @@ fn each_queue_has_limits_and_counts_of_its_own() {
         let Some(mut admission) = or_skip(Admission::load(hook, &evenly)) else { return };
         admission.add_listener(v4()).unwrap();
         let limits = Limits { interval: MINUTE, burst: Nanos(0), new_are_free: false };
-        admission.limit(1, &limits);
+        admission.table().limit(1, &limits);
         let passed = syns(CLIENTS as u16).filter(|syn| passes(&admission, hook, syn)).count() as u64;
-        let [first, second, third] = [0, 1, 2].map(|queue| admission.totals(queue));
+        let [first, second, third] = [0, 1, 2].map(|queue| admission.table().totals(queue));
         assert_eq!((first.dropped, second.passed, third.dropped), (0, 1, 0), "one token");
         assert_eq!(first.passed + 1 + third.passed, passed);
         assert!([first.passed, second.dropped, third.passed].iter().all(|count| *count > CLIENTS / 6));
@@ -246,7 +246,7 @@ fn each_queue_has_limits_and_counts_of_its_own() {
         let Some(mut admission) = or_skip(Admission::load(hook, &by_cpu)) else { return };
         admission.add_listener(v4()).unwrap();
         assert!(syns(20).all(|syn| passes(&admission, hook, &syn)));
-        let passed = |queue| admission.totals(queue).passed;
+        let passed = |queue| admission.table().totals(queue).passed;
         assert_eq!((passed(0) + passed(1), (2..by_cpu.count).map(passed).sum::<u64>()), (0, 20));
     }
 }
@@ -257,14 +257,14 @@ fn a_test_run_tells_the_cost_of_a_refused_syn() {
         let Some(admission) = admission(hook) else { return };
         limit(&admission, MINUTE, Nanos(0));
         let refused = admission.test_run(&Packet::new(v4(), SYN).ethernet(), 100_000).unwrap();
-        assert_eq!(admission.totals(0), Totals { passed: 1, dropped: 99_999 });
+        assert_eq!(admission.table().totals(0), Totals { passed: 1, dropped: 99_999 });
         println!("{hook:?}: {} ns a refused SYN", refused.duration.0);
     }
 }
 
 /// Connects in the namespace, and waits until the handshake is complete or the SYN has been dropped.
 fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr) -> bool {
-    let before = admission.totals(0).dropped;
+    let before = admission.table().totals(0).dropped;
     let socket: OwnedFd = namespace
         .enter(|| {
             let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -276,7 +276,7 @@ fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr)
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
         Err(errno) => panic!("connect to {to}: {}", io::Error::from(errno)),
     }
-    while admission.totals(0).dropped == before {
+    while admission.table().totals(0).dropped == before {
         let mut wanted = [PollFd::new(&socket, PollFlags::OUT)];
         let tick = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         rustix::io::retry_on_intr(|| poll(&mut wanted, Some(&tick))).unwrap();
@@ -290,15 +290,15 @@ fn connects(admission: &Admission, namespace: &NetworkNamespace, to: SocketAddr)
 
 /// Sets a limit, and counts the connections that each namespace gets.
 fn refuses_and_admits(admission: &Admission, client: &NetworkNamespace, to: SocketAddr, what: &str) {
-    let before = admission.totals(0);
+    let before = admission.table().totals(0);
     assert!(connects(admission, client, to), "{what}: nothing is refused before there is a limit");
-    assert_eq!(admission.totals(0).passed, before.passed + 1, "{what}");
+    assert_eq!(admission.table().totals(0).passed, before.passed + 1, "{what}");
     limit(admission, MINUTE, Nanos(0));
     // Takes the token, unless it has been taken over another device.
     connects(admission, client, to);
     assert!(!connects(admission, client, to), "{what}: there is no token");
-    assert!(admission.totals(0).dropped > before.dropped, "{what}");
-    admission.admit_all(0);
+    assert!(admission.table().totals(0).dropped > before.dropped, "{what}");
+    admission.table().admit_all(0);
     assert!(connects(admission, client, to), "{what}");
 }
 
@@ -391,7 +391,7 @@ fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
     for _ in 0..3 {
         tun.write(&Packet::new(v4(), SYN).ip()).unwrap();
     }
-    assert_eq!(tc.totals(0), Totals { passed: 1, dropped: 2 });
+    assert_eq!(tc.table().totals(0), Totals { passed: 1, dropped: 2 });
 }
 
 #[test]

@@ -42,6 +42,7 @@ pub const ALL: &[Known] = known![
 /// Questions about Inrush itself, which are no part of a report on all.
 const OWN: &[Known] = known![
     "adaptive-limit",
+    "overload-calm",
     "overload-hooks",
     "overload-open",
     "overload-recovery",

@@ -327,7 +327,7 @@ impl Controller {
         self.bound(&elapsed, known);
         let state = self.decision.state;
         let target = Nanos::from_secs_f64(self.target);
-        self.decision.sessions = Sessions::advised(state, target, signals.occupancy);
+        self.decision.sessions = Sessions::advised(state, target, signals.occupancy, signals.lag);
         self.decision.queued = signals.queued;
         self.decision.service_rate = self.rate.per_second().map(PerSecond);
         self.decision.offered = PerSecond(self.offered);

@@ -199,7 +199,7 @@ impl Admin {
             total: Figures::from(&self.total(&loops)),
             overload: self.overload.as_ref().map(|overload| OverloadStatus {
                 hook: overload.hook(),
-                devices: overload.devices().to_vec(),
+                devices: overload.devices(),
                 queue_target_s: overload.target().as_secs_f64(),
                 queues: overload.figures(self.clock.now()),
             }),

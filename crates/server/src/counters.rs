@@ -41,6 +41,8 @@ base::counts! {
         turned_away,
         /// Idle connections closed to make room for new ones.
         reclaimed,
+        /// Requests answered 503 because they had waited for too long during an overload.
+        refused_late,
         /// Accepts that failed for another reason on the server's side.
         accept_errors,
         /// Connections given up because no thread could be started for them.

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
 use overload::hook::Routing;
+use overload::law::Sessions;
 use overload::{Hook, NoHook, Progress, QueueControl, Settings, State, Ticked};
 use serde::Serialize;
 
@@ -59,7 +60,7 @@ pub struct Overload {
     target: LiveTarget,
     queues: Arc<Vec<Arc<Mutex<Reading>>>>,
     hook: &'static str,
-    attached: Vec<Attached>,
+    attached: Arc<Mutex<Vec<Attached>>>,
     failures: Vec<String>,
     refuser: Refuser,
 }
@@ -145,6 +146,7 @@ impl Overload {
         let controls: Vec<AcceptControl> = (0..sets.len()).map(control).collect();
         let queues = controls.iter().map(|control| Arc::clone(&control.reading)).collect();
         let hook = controls.first().map_or(NoHook.name(), |first| first.control.hook());
+        let attached = Arc::new(Mutex::new(attached));
         (Overload { target: live, queues: Arc::new(queues), hook, attached, failures, refuser }, controls)
     }
 
@@ -165,17 +167,29 @@ impl Overload {
 
     /// Describes the mechanism that refuses connections.
     pub fn refuser(&self) -> String {
-        if self.attached.is_empty() {
+        let attached = self.devices();
+        if attached.is_empty() {
             return format!("the {}", self.hook);
         }
         let places: Vec<String> =
-            self.attached.iter().map(|Attached { device, how }| format!("{how} on {device}")).collect();
+            attached.iter().map(|Attached { device, how }| format!("{how} on {device}")).collect();
         places.join(", ")
     }
 
     /// Returns the devices whose program refuses connections.
-    pub fn devices(&self) -> &[Attached] {
-        &self.attached
+    pub fn devices(&self) -> Vec<Attached> {
+        lock(&self.attached).clone()
+    }
+
+    /// Tells whether devices may have to be followed.
+    pub fn has_devices(&self) -> bool {
+        !lock(&self.attached).is_empty()
+    }
+
+    /// Refuses connections through devices that are new since the last call, and says so in one line each.
+    pub fn follow_devices(&self) {
+        let new = self.refuser.follow_devices();
+        lock(&self.attached).extend(new);
     }
 
     /// Returns the reasons why the configured mechanism does not refuse connections, a line each.
@@ -336,6 +350,16 @@ impl AcceptControl {
         self.progress.lag = self.progress.lag.max(took);
     }
 
+    /// Notes the used fraction of the connection limit.
+    pub fn occupied(&mut self, fraction: f64) {
+        self.progress.occupancy = fraction;
+    }
+
+    /// Returns the instructions for open connections whose requests cost this much.
+    pub fn sessions(&self, cost: Nanos) -> Sessions {
+        self.control.decision().sessions.for_requests(cost)
+    }
+
     /// Notes the time that the loop spends on a connection from its accept to its close.
     pub fn connection_costs(&mut self, cost: Nanos) {
         self.progress.cost = cost;
@@ -381,6 +405,6 @@ impl AcceptControl {
     }
 }
 
-fn lock(reading: &Mutex<Reading>) -> MutexGuard<'_, Reading> {
-    reading.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

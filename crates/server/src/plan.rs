@@ -30,7 +30,7 @@ use crate::listener::{Inheritance, Listener, bind_group, listen, take_over};
 use crate::load_report::LoadReports;
 use crate::overload_control::{AcceptControl, ControlledQueue, Overload};
 use crate::refusals::Refusals;
-use crate::service::Costly;
+use crate::service::{Costly, Refusal};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -422,6 +422,7 @@ impl Plan {
                 burn: self.config.burn,
                 observer: self.kernel_cache().map(|cache| cache.observer(self.hosts.clone())),
                 reports: self.load_reports(),
+                refusal: Refusal::default(),
             },
             settings: self.settings(),
             read_after_accept: self.config.read_after_accept,

@@ -248,6 +248,7 @@ impl Server {
                 None if self.is_changing_hands() => {}
                 None => {
                     self.certificates.iter_mut().for_each(Certificates::read_if_changed);
+                    self.overload.iter().for_each(Overload::follow_devices);
                 }
             }
             self.service_manager.alive();
@@ -265,7 +266,8 @@ impl Server {
             return Some(HAND_OVER_LOOK);
         }
         let certificates = self.certificates.as_ref().map(|_| LOOK_EVERY);
-        [certificates, self.service_manager.alive_every()].into_iter().flatten().min()
+        let devices = self.overload.as_ref().filter(|overload| overload.has_devices()).map(|_| LOOK_EVERY);
+        [certificates, devices, self.service_manager.alive_every()].into_iter().flatten().min()
     }
 
     fn is_changing_hands(&mut self) -> bool {

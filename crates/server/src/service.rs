@@ -14,6 +14,7 @@ use site::{File, Hosts, Sites};
 use crate::driver::socket_service::SocketService;
 use crate::kernel_cache::Observer;
 use crate::load_report::LoadReports;
+use crate::unavailable::unavailable;
 
 /// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.
 const STRIPES: usize = 16;
@@ -29,12 +30,26 @@ pub struct Costly<S> {
     pub observer: Option<Observer>,
     /// Adds the server's load to responses.
     pub reports: Option<LoadReports>,
+    /// Refuses requests that come too late.
+    pub refusal: Refusal,
+}
+
+/// Answers requests 503 in place of a site.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Refusal {
+    refuses: bool,
+    /// Requests refused since they were last counted.
+    refused: u64,
 }
 
 impl<S: Responder<File = File>> Responder for Costly<S> {
     type File = File;
 
     fn respond_or_wait(&mut self, request: &Request<'_>, now: Nanos) -> Option<Response<File>> {
+        if self.refusal.refuses {
+            self.refusal.refused += 1;
+            return Some(unavailable());
+        }
         let mut response = self.site.respond_or_wait(request, now);
         if let (Some(reports), Some(response)) = (&self.reports, &mut response) {
             reports.add(request, response, now);
@@ -56,6 +71,14 @@ impl<S: Responder<File = File>> Responder for Costly<S> {
 impl<S: SocketService> SocketService for Costly<S> {
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.site.counts()
+    }
+
+    fn refuse(&mut self, refuses: bool) {
+        self.refusal.refuses = refuses;
+    }
+
+    fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refusal.refused)
     }
 
     fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {

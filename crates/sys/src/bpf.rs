@@ -1,12 +1,12 @@
-//! The two requests of bpf(2) that a loader of programs does not make.
+//! The three requests of bpf(2) that a loader of programs does not make, or makes only with a new socket.
 //!
-//! Owns running a loaded program on a packet that no network has seen. Owns the size of a map whose memory
-//! will be mapped ([`SharedArray`](crate::shared::SharedArray) maps it). The `bpf` crate owns loading, maps
-//! and links.
+//! Owns running a loaded program on a packet that no network has seen, and attaching it to a device by the device's number,
+//! which a process can do that may open no socket. Owns the size of a map whose memory will be mapped
+//! ([`SharedArray`](crate::shared::SharedArray) maps it). The `bpf` crate owns loading and maps.
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use base::Nanos;
 
@@ -15,6 +15,15 @@ use crate::check;
 // From <linux/bpf.h>.
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_XDP: u32 = 37;
+const BPF_TCX_INGRESS: u32 = 46;
+const BPF_TCX_EGRESS: u32 = 47;
+/// From <linux/if_link.h>.
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// Of a tcx link: before another program, here before all.
+const BPF_F_BEFORE: u32 = 1 << 3;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 
@@ -40,6 +49,19 @@ struct TestRunRequest {
     zero: u32,
 }
 
+/// The part of `union bpf_attr` that BPF_LINK_CREATE reads, with the members of tcx.
+#[repr(C)]
+#[derive(Default)]
+struct LinkRequest {
+    program: u32,
+    device: u32,
+    kind: u32,
+    flags: u32,
+    relative: u32,
+    zero: u32,
+    expected_revision: u64,
+}
+
 /// The part of `union bpf_attr` that BPF_OBJ_GET_INFO_BY_FD reads.
 #[repr(C)]
 #[derive(Default)]
@@ -62,12 +84,45 @@ struct MapInfo {
 }
 
 /// Calls bpf(2) once with a request of type `R`.
-fn bpf<R>(command: libc::c_int, request: &mut R) -> io::Result<()> {
+fn bpf<R>(command: libc::c_int, request: &mut R) -> io::Result<libc::c_int> {
     let size = size_of::<R>() as libc::c_uint;
     // SAFETY: the kernel reads and writes at most `size` bytes of the request, which lives through the call.
-    // The callers vouch for the request's pointers; the two functions below are the only callers.
+    // The callers vouch for the request's pointers; the three functions below are the only callers.
     let returned = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(request), size) };
-    check(returned as libc::c_int).map(drop)
+    check(returned as libc::c_int)
+}
+
+/// The place of a device at which packets meet a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachPoint {
+    /// Traffic control of received packets, before other programs (tcx, Linux 6.6).
+    TcIngress,
+    /// Traffic control of sent packets, before other programs.
+    TcEgress,
+    /// The device's driver.
+    XdpDriver,
+    /// The kernel's common receive path.
+    XdpGeneric,
+}
+
+/// Attaches a program to a device of the calling thread's network namespace. The kernel detaches it when the returned
+/// descriptor is closed.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN; EINVAL if the kernel has no such links; EBUSY or EEXIST if the device has an XDP
+/// program; ENODEV.
+pub fn attach(program: BorrowedFd<'_>, device: u32, point: AttachPoint) -> io::Result<OwnedFd> {
+    let (kind, flags) = match point {
+        AttachPoint::TcIngress => (BPF_TCX_INGRESS, BPF_F_BEFORE),
+        AttachPoint::TcEgress => (BPF_TCX_EGRESS, BPF_F_BEFORE),
+        AttachPoint::XdpDriver => (BPF_XDP, XDP_FLAGS_DRV_MODE),
+        AttachPoint::XdpGeneric => (BPF_XDP, XDP_FLAGS_SKB_MODE),
+    };
+    let program = program.as_raw_fd() as u32;
+    let mut request = LinkRequest { program, device, kind, flags, ..LinkRequest::default() };
+    let link = bpf(BPF_LINK_CREATE, &mut request)?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
 /// The result of running a program on a packet.

@@ -4,6 +4,8 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use base::Nanos;
+
 use crate::check;
 use crate::reuseport::{self, Op, attach_filter, statement};
 
@@ -38,6 +40,16 @@ pub fn accept_queue(listener: BorrowedFd<'_>) -> io::Result<AcceptQueue> {
 pub fn has_data_acknowledged(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let info: libc::tcp_info = get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
     Ok(info.tcpi_bytes_acked > 1)
+}
+
+/// Returns the time since a TCP connection has received data (`tcpi_last_data_recv` of TCP_INFO), in steps of a tick of the
+/// kernel's clock.
+///
+/// # Errors
+/// ENOPROTOOPT if the socket is not a TCP socket.
+pub fn since_received(socket: BorrowedFd<'_>) -> io::Result<Nanos> {
+    let info: libc::tcp_info = get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(Nanos::from_millis(info.tcpi_last_data_recv.into()))
 }
 
 /// Delays the choice of the port of a later bind to the connect, when the whole four-tuple is known

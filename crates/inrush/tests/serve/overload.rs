@@ -10,7 +10,7 @@ use serde_json::Value;
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 
-use crate::common::{Client, Files, Server, Status, samples};
+use crate::common::{Client, Files, Response, Server, Status, samples};
 
 /// CPU time of a request, so that a flood of some thousand connections per second is many times the capacity.
 const SLOW: &str = "--burn=1ms";
@@ -82,6 +82,14 @@ fn connecting(address: SocketAddr) -> OwnedFd {
     socket
 }
 
+/// Asserts that an admitted client was answered: with the file, or with a 503 if it had waited for too long.
+fn assert_answered(response: &Response) {
+    match response.status {
+        503 => assert_eq!(response.field("retry-after"), Some("1")),
+        status => assert_eq!(status, 200),
+    }
+}
+
 /// The figures of the accept queues.
 fn queues(status: &Status) -> &[Value] {
     status.0["overload"]["queues"].as_array().unwrap()
@@ -125,7 +133,7 @@ fn a_flood_is_refused_by_the_sink_and_those_admitted_are_answered() {
         );
         assert!(server.says().contains("overload: refusing connections; "));
         for mut client in flood.end() {
-            assert_eq!(client.response().status, 200);
+            assert_answered(&client.response());
         }
         server.eventually("over", all_open);
         assert_eq!(server.client().get(Files::SMALL.0).status, 200);
@@ -260,12 +268,86 @@ fn a_flood_is_refused_on_the_devices_and_nothing_else_is() {
                     name.starts_with("inrush_overload_refused_total") && *value > 100.0 / 2.0
                 }));
                 for mut client in flood.end() {
-                    assert_eq!(client.response().status, 200, "an established connection");
+                    assert_answered(&client.response());
                 }
                 server.eventually("over", all_open);
                 assert_eq!(server.stop().0, Some(0));
             });
         }
+    }
+}
+
+#[test]
+fn a_device_that_is_made_after_the_start_refuses_as_well() {
+    // A program that was loaded with rights is attached without them.
+    let user = crate::confinement::user_flags();
+    for (hook, user) in [("tc", None), ("xdp", None), ("tc", user.first()), ("xdp", user.first())] {
+        beside_clients(|clients| {
+            let files = Files::new();
+            let flags = ["--arch=sped", "--listen=0.0.0.0:8083"].into_iter().chain(user.map(String::as_str));
+            let Some(mut server) = start_with(hook, &files, &flags.collect::<Vec<_>>()) else { return };
+            let (device, ours, theirs) = ("veth1", Ipv4Addr::new(10, 84, 0, 1), Ipv4Addr::new(10, 84, 0, 2));
+            let mut here = Route::open().unwrap();
+            here.create_veth(device, clients.as_fd(), device).unwrap();
+            let mut there = clients.enter(Route::open).unwrap().unwrap();
+            for (route, address) in [(&mut here, ours), (&mut there, theirs)] {
+                let link = route.link_index(device).unwrap();
+                route.add_address(link, address, 24).unwrap();
+                route.set_up(link).unwrap();
+            }
+            let shown = |status: &Status| status.0["overload"]["devices"].as_array().unwrap().len() == 3;
+            server.eventually("followed", shown);
+            let mut flood = Flood::from(clients, (ours, 8083).into());
+            flood.until(&mut server, "refused", |status| sum(status, "refused") > 100);
+            drop(flood);
+            server.eventually("over", all_open);
+            let (code, said) = server.stop();
+            let line = format!("inrush: overload control: {device} is new, and has ");
+            assert!(code == Some(0) && said.contains(&line), "{said}");
+        });
+    }
+}
+
+#[test]
+fn requests_that_have_waited_for_too_long_are_refused() {
+    let files = Files::new();
+    for flags in [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"]] {
+        println!("{flags:?}");
+        // 64 connections of 1 ms may wait, and a request is too late after ten targets.
+        let mut server = Server::start(&files.root(), &[flags, &[SLOW, "--queue-target=1ms"]].concat());
+        let mut flood = Flood::new(server.address);
+        flood.until(&mut server, "too late", |status| status.count("refused_late") > 10);
+        let late = flood.end().map(|mut client| client.response()).inspect(assert_answered);
+        assert!(late.filter(|response| response.status == 503).count() > 10);
+        server.eventually("over", all_open);
+        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+        assert_eq!(server.stop().0, Some(0));
+    }
+}
+
+#[test]
+fn idle_connections_end_earlier_while_the_server_is_half_full_and_refuses() {
+    let files = Files::new();
+    for flags in [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"]] {
+        println!("{flags:?}");
+        let limits = ["--burn=5ms", "--queue-target=50ms", "--max-connections=200"];
+        let mut server = Server::start(&files.root(), &[flags, &limits].concat());
+        let begin = || {
+            let mut client = server.client();
+            assert_eq!(client.get(Files::SMALL.0).status, 200);
+            client
+        };
+        let mut idle: Vec<Client> = (0..160).map(|_| begin()).collect();
+        let mut flood = Flood::new(server.address);
+        flood.until(&mut server, "shedding", |status| !all_open(status));
+        // At three quarters of the connection limit every response is the last of its connection.
+        let response = idle.pop().unwrap().get(Files::SMALL.0);
+        assert_answered(&response);
+        assert!(response.says_close());
+        flood.until(&mut server, "reclaimed", |status| status.count("reclaimed") > 50);
+        drop(flood);
+        server.eventually("over", all_open);
+        assert_eq!(server.stop().0, Some(0));
     }
 }
 

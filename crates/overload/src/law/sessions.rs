@@ -4,6 +4,9 @@
 //! admitted connections need, so they are closed earlier as the server fills up. Until then a client in the
 //! middle of its session keeps its connection. A request that is too late for its client is not worth its
 //! work, if the work exceeds the cost of a refusal.
+//!
+//! Requests come too late for two reasons. While new connections are refused, some were admitted in the first moments of
+//! the rush. And open connections alone may exceed the capacity: then a turn of the loop is longer than the target delay.
 
 use base::Nanos;
 
@@ -32,27 +35,25 @@ pub struct Sessions {
     pub idle_timeout: Option<Nanos>,
     /// True to answer with `Connection: close`.
     pub close_after_response: bool,
-    /// The wait after which requests get 503 and `Retry-After`, if [`Sessions::refuses`] agrees.
+    /// The wait after which requests get 503 and `Retry-After`; `None` answers all.
     pub late_after: Option<Nanos>,
 }
 
 impl Sessions {
-    /// The instructions for a state and the used fraction of the connection limit.
-    pub fn advised(state: State, target: Nanos, occupancy: f64) -> Sessions {
-        match state {
-            State::Open => Sessions::default(),
-            State::Shedding => Sessions {
-                idle_timeout: (occupancy >= CLOSE_IDLE_FROM).then_some(target * IDLE_TARGETS),
-                close_after_response: occupancy >= CLOSE_ALL_FROM,
-                late_after: Some(target * LATE_TARGETS),
-            },
+    /// The instructions for a state, the used fraction of the connection limit, and the longest turn of the loop since the
+    /// last tick.
+    pub fn advised(state: State, target: Nanos, occupancy: f64, turn: Nanos) -> Sessions {
+        let sheds = state == State::Shedding;
+        Sessions {
+            idle_timeout: (sheds && occupancy >= CLOSE_IDLE_FROM).then_some(target * IDLE_TARGETS),
+            close_after_response: sheds && occupancy >= CLOSE_ALL_FROM,
+            late_after: (sheds || turn > target).then_some(target * LATE_TARGETS),
         }
     }
 
-    /// Returns true if a request should get 503, given its wait and the cost of such a request. Work that
-    /// costs less than two refusals is done even if it is late.
-    pub fn refuses(&self, waited: Nanos, cost: Nanos) -> bool {
-        self.late_after.is_some_and(|late| waited > late) && cost >= REFUSAL_COST * 2
+    /// The instructions for requests of this cost. Work that costs less than two refusals is done even if it is late.
+    pub fn for_requests(self, cost: Nanos) -> Sessions {
+        Sessions { late_after: self.late_after.filter(|_| cost >= REFUSAL_COST * 2), ..self }
     }
 }
 
@@ -64,14 +65,12 @@ mod tests {
 
     #[test]
     fn nothing_changes_for_open_connections_while_everybody_is_admitted() {
-        let sessions = Sessions::advised(State::Open, TARGET, 0.99);
-        assert_eq!(sessions, Sessions::default());
-        assert!(!sessions.refuses(Nanos::from_secs(60), Nanos::SECOND));
+        assert_eq!(Sessions::advised(State::Open, TARGET, 0.99, TARGET), Sessions::default());
     }
 
     #[test]
     fn the_fuller_the_server_the_sooner_connections_are_closed() {
-        let at = |occupancy| Sessions::advised(State::Shedding, TARGET, occupancy);
+        let at = |occupancy| Sessions::advised(State::Shedding, TARGET, occupancy, Nanos::ZERO);
         assert_eq!((at(0.1).idle_timeout, at(0.1).close_after_response), (None, false));
         assert_eq!((at(0.6).idle_timeout, at(0.6).close_after_response), (Some(Nanos::SECOND), false));
         assert_eq!((at(0.8).idle_timeout, at(0.8).close_after_response), (Some(Nanos::SECOND), true));
@@ -79,9 +78,12 @@ mod tests {
 
     #[test]
     fn only_late_and_costly_requests_are_refused() {
-        let sessions = Sessions::advised(State::Shedding, TARGET, 0.1);
-        assert!(sessions.refuses(Nanos::from_millis(201), Nanos::MILLISECOND));
-        assert!(!sessions.refuses(Nanos::from_millis(199), Nanos::MILLISECOND));
-        assert!(!sessions.refuses(Nanos::from_millis(201), Nanos::from_micros(20)));
+        let late_after =
+            |state, turn, cost| Sessions::advised(state, TARGET, 0.1, turn).for_requests(cost).late_after;
+        let late = Some(Nanos::from_millis(200));
+        assert_eq!(late_after(State::Shedding, Nanos::ZERO, Nanos::MILLISECOND), late);
+        assert_eq!(late_after(State::Shedding, Nanos::ZERO, Nanos::from_micros(20)), None);
+        assert_eq!(late_after(State::Open, TARGET, Nanos::MILLISECOND), None);
+        assert_eq!(late_after(State::Open, TARGET * 2, Nanos::MILLISECOND), late, "sessions alone");
     }
 }

@@ -131,6 +131,7 @@ fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Sites>>) -> io::Result<
             burn: costly.burn,
             observer: None,
             reports: costly.reports,
+            refusal: costly.refusal,
         })
     };
     run_on::<_, ByPhases, _>(dispatch, parts.serving(helped)?)?;

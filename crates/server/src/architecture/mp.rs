@@ -56,7 +56,7 @@ use crate::overload_control::ControlledQueue;
 use crate::plan::{Plan, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
 use crate::scoreboard::IDLE_FROM;
-use crate::service::{Costly, SharedSite};
+use crate::service::{Costly, Refusal, SharedSite};
 use crate::slots::Share;
 use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};
@@ -370,6 +370,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
         burn: config.burn,
         observer: None,
         reports: None,
+        refusal: Refusal::default(),
     };
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
     let board = worker.board(move |counters: &mut Counters| {

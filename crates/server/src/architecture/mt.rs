@@ -38,7 +38,7 @@ use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::overload_control::ControlledQueue;
 use crate::plan::{Plan, addresses};
-use crate::service::{Costly, SharedSite};
+use crate::service::{Costly, Refusal, SharedSite};
 use crate::setting::{Declaration, Setting};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
@@ -144,6 +144,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         burn: config.burn,
         observer: None,
         reports: plan.load_reports(),
+        refusal: Refusal::default(),
     };
     // The board outlives the group, and must not keep its listeners open.
     let (gauges, totals) = (Arc::downgrade(&group), service.clone());

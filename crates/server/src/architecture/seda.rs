@@ -33,7 +33,7 @@ use crate::driver::socket_service::SocketService;
 use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::error::{ServeError, system};
 use crate::plan::{Plan, addresses};
-use crate::service::{Costly, SharedSite};
+use crate::service::{Costly, Refusal, SharedSite};
 use crate::setting::{Declaration, Setting};
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -73,6 +73,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
             burn: config.burn,
             observer: None,
             reports: plan.load_reports(),
+            refusal: Refusal::default(),
         },
         settings: plan.settings(),
         log: plan.log(),

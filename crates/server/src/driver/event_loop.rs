@@ -180,6 +180,7 @@ pub(super) trait EventLoop {
         let state = self.state();
         let (now, accepting) = (state.lender.now(), &mut state.accepting);
         accepting.arrivals.tick(now);
+        state.sessions = accepting.arrivals.sessions();
         if accepting.paused_until.is_some() {
             return;
         }
@@ -272,11 +273,19 @@ pub(super) trait EventLoop {
         (Self::FREES_LATE && short == Short::Descriptors).then_some(Look::Stop(PhaseEnd::AtLimit))
     }
 
-    /// Closes the number of idle connections that others have asked this loop to close.
+    /// Closes the number of idle connections that others have asked this loop to close, and those that were idle for too
+    /// long while new connections are refused.
     fn give_way(&mut self) {
         for _ in 0..self.state().accepting.arrivals.asked() {
             self.reclaim();
             self.state().accepting.arrivals.answered();
+        }
+        while let Some(timeout) = self.state().sessions.idle_timeout {
+            let state = self.state();
+            let is_long = state.peers.idle_from().saturating_add(timeout) <= state.lender.now();
+            if !is_long || !self.reclaim() {
+                break;
+            }
         }
     }
 

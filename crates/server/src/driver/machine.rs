@@ -220,6 +220,13 @@ impl Machine {
         }
     }
 
+    /// As [`Connection::retire`]. An HTTP/2 session goes on.
+    pub fn retire(&mut self) {
+        if let Http::One(one) = &mut self.http {
+            one.retire();
+        }
+    }
+
     /// As [`Connection::give_way`].
     pub fn give_way<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         self.drains = true;

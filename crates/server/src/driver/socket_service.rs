@@ -18,6 +18,14 @@ pub trait SocketService: Responder<File = Arc<OwnedFd>> {
     /// Returns the service's totals, by name.
     fn counts(&self) -> Vec<(&'static str, u64)>;
 
+    /// Answers requests 503 from now on, or no longer.
+    fn refuse(&mut self, _refuses: bool) {}
+
+    /// Returns the number of requests so answered since the last call.
+    fn take_refused(&mut self) -> u64 {
+        0
+    }
+
     /// The time since the peer of a connection was last answered without this loop; `None` if it never was.
     fn idle_for(&self, _socket: BorrowedFd<'_>) -> Option<Nanos> {
         None

@@ -83,6 +83,14 @@ impl Refuser {
         }
     }
 
+    /// Follows changes of the devices. Returns those that are refused on since the last call.
+    pub fn follow_devices(&self) -> Vec<Attached> {
+        match self {
+            Refuser::Backlog | Refuser::Sinks(_) => Vec::new(),
+            Refuser::Devices(devices) => devices.follow(),
+        }
+    }
+
     /// Stops refusing connections to a queue, which must happen before one of its listeners is closed.
     pub fn withdraw(&self, queue: usize) {
         match self {

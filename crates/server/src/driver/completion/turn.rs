@@ -70,6 +70,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         let length = bytes.len();
         self.state.lender.scratch[..length].copy_from_slice(bytes);
         self.ring.recycle(received);
+        self.state.before_bytes(token);
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         peer.own.has_spoken = true;
         let receives = peer.own.early.is_empty() && peer.machine.may_receive(lent.context.settings);

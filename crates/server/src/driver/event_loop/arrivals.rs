@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
 use overload::AdaptiveLimit;
+use overload::law::Sessions;
 use sys::socket::AcceptQueue;
 
 use crate::accept::{AcceptLimit, Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
@@ -100,6 +101,11 @@ pub trait Arrivals {
 
     /// Runs the control if it is due. Call it once a turn, after the work and before accepting. Never blocks.
     fn tick(&mut self, _now: Nanos) {}
+
+    /// Returns the instructions of overload control for open connections.
+    fn sessions(&self) -> Sessions {
+        Sessions::default()
+    }
 
     /// Notes the news of a loop that is about to wait. Returns the latest time of the next call.
     fn hear(&mut self, _news: News, _now: Nanos) -> Option<Nanos> {
@@ -227,10 +233,17 @@ impl Arrivals for Listeners {
 
     fn tick(&mut self, now: Nanos) {
         if let Some(control) = &mut self.control {
+            let share = &self.acceptor.share;
+            control.occupied(share.taken() as f64 / share.most() as f64);
             control.connection_costs(self.adaptive.connection_cost());
             control.tick(now, &self.listeners);
             self.adaptive.set_target(control.target());
         }
+    }
+
+    fn sessions(&self) -> Sessions {
+        let cost = self.adaptive.work_cost();
+        self.control.as_ref().map_or_else(Sessions::default, |control| control.sessions(cost))
     }
 
     fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {

@@ -1,7 +1,10 @@
 //! The state of every loop, in three parts, and the time of its phases.
 
+use std::os::fd::AsFd;
+
 use base::{Clock, Nanos, RealClock};
 use dispatch::Token;
+use overload::law::Sessions;
 
 use super::{Arrivals, Listeners, News, Parts, Peer, Peers};
 use crate::accept::{Arrived, Ready};
@@ -10,6 +13,7 @@ use crate::driver::lender::Lender;
 use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
 use crate::stop::Stop;
+use sys::socket::since_received;
 
 /// The stages of a loop's life, drawn in the header of [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct LoopState<S, A, W, C = RealClock> {
     pub accepting: Accepting<A>,
     pub life: Life,
     pub stop: Stop,
+    /// The instructions of overload control for open connections.
+    pub sessions: Sessions,
     /// The turns of connections so far.
     pub turns: u64,
     /// The start of the phase under way.
@@ -65,6 +71,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
             accepting: Accepting { arrivals: parts.arrivals, ready: Ready::default(), paused_until: None },
             life: Life::Serving,
             stop: parts.stop,
+            sessions: Sessions::default(),
             turns: 0,
             phase_from: now,
             closed_by_then: 0,
@@ -79,6 +86,18 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
         let peer = self.peers.get_mut(token)?;
         let lent = self.lender.lend(peer.machine.client());
         Some((peer, lent))
+    }
+
+    /// Obeys overload control before a connection's bytes are worked on. A request that has waited for too long in the
+    /// accept queue and the socket is refused.
+    pub fn before_bytes(&mut self, token: Token) {
+        let Sessions { close_after_response, late_after, .. } = self.sessions;
+        let Some(peer) = self.peers.get_mut(token) else { return };
+        if close_after_response {
+            peer.machine.retire();
+        }
+        let waited = || since_received(peer.socket.as_fd()).unwrap_or_default();
+        self.lender.service.refuse(late_after.is_some_and(|late| waited() > late));
     }
 
     /// Gives a connection a place.
@@ -175,6 +194,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
 
     /// Publishes the totals.
     pub fn publish(&mut self) {
+        self.lender.counts.refused_late += self.lender.service.take_refused();
         let (connections, queue) = (self.peers.len() as u64, self.accepting.arrivals.queue());
         self.board.publish(Counters { connections, queue, ..self.lender.publish() });
     }

@@ -15,6 +15,9 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// Works on a connection that may be ready.
     pub(super) fn turn_of(&mut self, token: Token, readable: bool) {
         self.state.turns += 1;
+        if readable {
+            self.state.before_bytes(token);
+        }
         let Some((peer, mut lent)) = self.state.connection(token) else {
             self.state.lender.counts.stale_events += 1;
             return;
