@@ -119,6 +119,23 @@ fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
 }
 
 #[test]
+fn clients_that_were_refused_keep_to_the_rate_for_eight_seconds() {
+    let (mut bench, _) = Bench::shedding();
+    bench.signals.refused = 1000;
+    bench.signals.emptied = true;
+    bench.tick(20, 0);
+    let mut ticks = 0;
+    while !bench.decision().admission.is_all() {
+        bench.tick(20, 0);
+        ticks += 1;
+        let admission = bench.decision().admission;
+        assert!(admission.new_are_free && admission.share == 1.0 || ticks < 4, "{ticks}: {admission:?}");
+    }
+    assert!((1600..=1604).contains(&ticks), "{ticks} ticks of 5 ms");
+    assert_eq!(bench.decision().state, State::Open);
+}
+
+#[test]
 fn a_rush_that_pauses_for_a_tick_is_still_refused() {
     let (mut bench, _) = Bench::shedding();
     for _ in 0..20 {

@@ -70,7 +70,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         let length = bytes.len();
         self.state.lender.scratch[..length].copy_from_slice(bytes);
         self.ring.recycle(received);
-        self.state.before_bytes(token);
+        self.state.before_turn(token, true);
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         peer.own.has_spoken = true;
         let receives = peer.own.early.is_empty() && peer.machine.may_receive(lent.context.settings);
@@ -89,6 +89,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
 
     /// A send has completed, or a socket has room.
     pub(super) fn output_completed(&mut self, token: Token, result: Result<usize, Errno>) {
+        self.state.before_turn(token, false);
         let Some((peer, mut lent)) = self.state.connection(token) else {
             self.state.lender.counts.stale_events += 1;
             return;

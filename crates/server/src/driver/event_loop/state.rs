@@ -88,16 +88,16 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
         Some((peer, lent))
     }
 
-    /// Obeys overload control before a connection's bytes are worked on. A request that has waited for too long in the
-    /// accept queue and the socket is refused.
-    pub fn before_bytes(&mut self, token: Token) {
+    /// Obeys overload control before a connection's turn. If the turn brings bytes that have waited for too long in the accept
+    /// queue and the socket, their requests are refused.
+    pub fn before_turn(&mut self, token: Token, brings_bytes: bool) {
         let Sessions { close_after_response, late_after, .. } = self.sessions;
         let Some(peer) = self.peers.get_mut(token) else { return };
-        if close_after_response {
+        if close_after_response && brings_bytes {
             peer.machine.retire();
         }
         let waited = || since_received(peer.socket.as_fd()).unwrap_or_default();
-        self.lender.service.refuse(late_after.is_some_and(|late| waited() > late));
+        self.lender.service.refuse(brings_bytes && late_after.is_some_and(|late| waited() > late));
     }
 
     /// Gives a connection a place.

@@ -15,9 +15,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// Works on a connection that may be ready.
     pub(super) fn turn_of(&mut self, token: Token, readable: bool) {
         self.state.turns += 1;
-        if readable {
-            self.state.before_bytes(token);
-        }
+        self.state.before_turn(token, readable);
         let Some((peer, mut lent)) = self.state.connection(token) else {
             self.state.lender.counts.stale_events += 1;
             return;
@@ -33,6 +31,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     /// Continues the connections whose wait for the service is over.
     pub(super) fn resume_arrived(&mut self) {
         for token in std::mem::take(&mut self.arrived) {
+            self.state.before_turn(token, false);
             // The connection may have ended before this turn.
             let Some((peer, mut lent)) = self.state.connection(token) else { continue };
             peer.machine.resume(&mut lent);
