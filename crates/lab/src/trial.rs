@@ -227,8 +227,7 @@ fn difference(before: Option<Value>, after: Option<Value>) -> Option<Value> {
     }
     let counted = |name: &str| page.get(name).and_then(Value::as_f64);
     if let (Some(accepts), Some(phases)) = (counted("accepts"), counted("accept_phases")) {
-        let mean = if phases > 0.0 { accepts / phases } else { 0.0 };
-        page.insert("mean_accepted_per_phase".to_owned(), mean.into());
+        page.insert("mean_accepted_per_phase".to_owned(), (accepts / phases.max(1.0)).into());
     }
     Some(after)
 }
