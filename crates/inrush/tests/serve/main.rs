@@ -35,5 +35,6 @@ mod stages;
 mod staples;
 mod starting;
 mod tls;
+mod tls_peers;
 mod upgrade;
 mod workers;

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use base::Nanos;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use sys::process::Program;
 
 use super::architectures::{on_every_plain_architecture, on_the_completion_driver};
@@ -152,6 +153,57 @@ fn no_client_notices_several_upgrades_on_any_architecture() {
     };
     on_every_plain_architecture(test);
     on_the_completion_driver(test);
+}
+
+/// A number from the environment, for a longer run of the test below.
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a whole number"))
+}
+
+/// Offers new connections at a rate for two seconds, beside `during`, and returns the result of `inrush load`.
+fn rush(address: SocketAddr, rate: u64, mut during: impl FnMut()) -> Value {
+    let url = format!("http://{address}{}", Files::SMALL.0);
+    let rate = format!("--rate={rate}");
+    let run = ["load", &url, &rate, "--duration=2s", "--warmup=0", "--output=json"];
+    let patient = ["--connect-timeout=10s", "--request-timeout=10s"];
+    let load = Program::new(PROGRAM).arguments(run).arguments(patient).start().unwrap();
+    let load = std::thread::spawn(move || load.output(Nanos::from_millis(5), || true).unwrap());
+    while !load.is_finished() {
+        during();
+    }
+    let output = load.join().unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The full size: `UPGRADES=100 UPGRADE_RATE=10000`.
+#[test]
+fn no_connection_of_a_rush_is_lost_in_many_upgrades() {
+    let (most, rate) = (from_environment("UPGRADES", 3), from_environment("UPGRADE_RATE", 300));
+    let files = Files::new();
+    for flags in [
+        &["--arch=per-core", "--workers=2"][..],
+        &["--arch=sped"],
+        &["--arch=mp", "--workers=24"],
+        &["--arch=smped", "--smped=initial=3,p-min=3,p-max=3"],
+    ] {
+        let mut server = Upgrading::start(&files, flags);
+        let (mut upgrades, mut answered, mut seconds) = (0, 0, 0.0);
+        while upgrades < most {
+            let result = rush(server.address(), rate, || {
+                server.upgrade();
+                upgrades += 1;
+            });
+            let of = |outcome: &str| result["outcomes"][outcome].as_u64().unwrap();
+            // A busy machine leaves the generator no time for some of them, and others are answered after the end.
+            let undecided = of("no_time") + result["in_flight_at_end"].as_u64().unwrap();
+            let held = of("ok") > 0 && result["offered"] == of("ok") + undecided;
+            assert!(held, "{flags:?}, {upgrades} upgrades: {}", result["outcomes"]);
+            answered += of("ok");
+            seconds += result["duration_s"].as_f64().unwrap();
+        }
+        println!("{flags:?}: {upgrades} upgrades, {answered} answered, {:.0}/s", answered as f64 / seconds);
+    }
 }
 
 /// Asserts that a client is answered until a response says that it is the last.

@@ -1,0 +1,120 @@
+//! The server's TLS as openssl, sslyze and Chromium see it: suites, versions, renegotiation, known attacks.
+//!
+//! A peer that is not installed is a printed skip. `pip install sslyze` installs the scanner.
+
+use std::collections::BTreeSet;
+
+use assert_cmd::Command;
+
+use super::tls::{self, Identity, installed, s_client};
+use crate::common::{Files, PATIENCE, Server};
+
+/// The output of openssl.
+fn openssl(arguments: &[&str], input: &str) -> String {
+    let mut command = Command::new("openssl");
+    let output = command.args(arguments).write_stdin(input).timeout(PATIENCE).output().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// An identity with an RSA key.
+fn rsa(files: &Files) -> Identity {
+    let identity = Identity { certificate: files.beside("rsa.crt"), key: files.beside("rsa.key") };
+    let [certificate, key] = [&identity.certificate, &identity.key].map(|path| path.to_str().unwrap());
+    let new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"];
+    openssl(&[&new[..], &["-keyout", key, "-out", certificate]].concat(), "");
+    identity
+}
+
+/// The suites of TLS 1.2 and below that the server accepts, of all that openssl knows.
+fn accepted(server: &Server) -> BTreeSet<String> {
+    let all = openssl(&["ciphers", "ALL:COMPLEMENTOFALL:@SECLEVEL=0"], "");
+    let suites: Vec<&str> = all.trim().split(':').filter(|suite| !suite.starts_with("TLS_")).collect();
+    assert!(suites.len() > 50, "{all}");
+    let accepts = |suite: &&&str| {
+        let cipher = format!("{suite}:@SECLEVEL=0");
+        s_client(server, &["-no_tls1_3", "-cipher", &cipher]).contains("HTTP/1.1 200 OK")
+    };
+    suites.iter().filter(accepts).map(|suite| (*suite).to_owned()).collect()
+}
+
+#[test]
+fn of_all_suites_only_authenticated_ones_with_forward_secrecy_are_accepted() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    for (identity, kind) in [(Identity::new(&files, "own", &["localhost"]), "ECDSA"), (rsa(&files), "RSA")] {
+        let server = tls::start(&files, &[&identity], &["--arch=sped"]);
+        let expected = ["AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305"];
+        let expected = expected.map(|suite| format!("ECDHE-{kind}-{suite}")).into();
+        assert_eq!(accepted(&server), expected);
+        server.stop_well();
+    }
+}
+
+#[test]
+fn older_versions_a_second_handshake_and_a_fallback_are_refused() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    let server = tls::start(&files, &[&identity], &["--arch=sped"]);
+    let address = server.address.to_string();
+    let client =
+        |flags: &[&str], input: &str| openssl(&[&["s_client", "-connect", &address], flags].concat(), input);
+    let weak = ["-cipher", "ALL:@SECLEVEL=0"];
+    for version in ["-tls1", "-tls1_1"] {
+        let said = client(&[&[version][..], &weak].concat(), "");
+        assert!(said.contains("SSL alert number") && said.contains("Cipher is (NONE)"), "{version}: {said}");
+    }
+    // The server's random number says that it speaks TLS 1.3, so the client notices that it was led astray.
+    let said = client(&["-tls1_2", "-fallback_scsv"], "");
+    assert!(said.contains("inappropriate fallback"), "{said}");
+    // A line with R asks for another handshake.
+    let said = client(&["-tls1_2"], "R\n");
+    assert!(said.contains("RENEGOTIATING") && said.contains("no renegotiation"), "{said}");
+    assert!(said.contains("Compression: NONE") && said.contains("Extended master secret: yes"), "{said}");
+    server.stop_well();
+}
+
+#[test]
+fn a_scanner_finds_no_known_weakness() {
+    if !installed("sslyze") {
+        return;
+    }
+    let files = Files::new();
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    let server = tls::start(&files, &[&identity], &["--arch=sped"]);
+    let checks =
+        ["--compression", "--fallback", "--openssl_ccs", "--heartbleed", "--robot", "--reneg", "--ems"];
+    let mut command = Command::new("sslyze");
+    command.args(checks).args(["--mozilla_config=disable", &format!("localhost:{}", server.address.port())]);
+    let output = command.timeout(PATIENCE).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.matches(" OK - ").count(), checks.len() + 1, "renegotiation has two lines: {said}");
+    assert!(!["VULNERABLE - ", "FAILED - ", "ERROR - "].iter().any(|bad| said.contains(bad)), "{said}");
+    server.stop_well();
+}
+
+#[test]
+fn a_browser_shows_a_page() {
+    if !installed("chromium") {
+        return;
+    }
+    let files = Files::new();
+    files.write("/page.html", "<p>read by a browser</p>");
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    let mut server = tls::start(&files, &[&identity], &["--arch=sped"]);
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]);
+    // Nobody has signed the certificate.
+    command.arg("--ignore-certificate-errors");
+    command.arg(format!("--user-data-dir={}", files.beside("profile").display()));
+    command.arg(format!("https://localhost:{}/page.html", server.address.port()));
+    let output = command.timeout(PATIENCE).output().unwrap();
+    let page = String::from_utf8_lossy(&output.stdout);
+    assert!(page.contains("read by a browser"), "{page}{}", String::from_utf8_lossy(&output.stderr));
+    server.eventually("a handshake", |status| status.count("tls_handshakes_full") > 0);
+    server.stop_well();
+}
