@@ -18,7 +18,7 @@ use lab::stage::kernel::Observer;
 use super::Promise;
 use super::race::{Measured, Mode, RaceOptions, race, sample, table};
 use crate::responder::AfterReply;
-use crate::rivals::readers::Task;
+use crate::rivals::readers::{self, Reader, Task};
 use crate::rivals::servers::{self, COMPLETION, H2O, INRUSH, LIMIT, REFERENCE};
 use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 
@@ -34,6 +34,8 @@ struct Shape {
     file_length: usize,
     after_reply: AfterReply,
     is_pipelined: bool,
+    /// Our client reads, and resumes its TLS sessions.
+    is_resumed: bool,
     /// False for a load of the drivers and nginx alone.
     is_for_all: bool,
 }
@@ -45,14 +47,18 @@ impl Shape {
         file_length: FILE_LENGTH,
         after_reply: AfterReply::Keep,
         is_pipelined: false,
+        is_resumed: false,
         is_for_all: true,
     };
+    const CONNECTIONS: Shape =
+        Shape { title: "a connection per request", after_reply: AfterReply::Close, ..Shape::KEEP_ALIVE };
+    const RESUMED: Shape = Shape { title: "the same, resumed", is_resumed: true, ..Shape::CONNECTIONS };
 }
 
-/// Every load. TLS has the first two, and HTTP/2 the first: h2load does not connect again after each reply.
+/// Every load in cleartext. HTTP/2 has the first: h2load does not connect again after each reply.
 const SHAPES: [Shape; 4] = [
     Shape::KEEP_ALIVE,
-    Shape { title: "a connection per request", after_reply: AfterReply::Close, ..Shape::KEEP_ALIVE },
+    Shape::CONNECTIONS,
     Shape {
         title: "keep-alive, 100 KiB",
         file_name: "100k.html",
@@ -62,6 +68,8 @@ const SHAPES: [Shape; 4] = [
     },
     Shape { title: "16 requests pipelined", is_pipelined: true, is_for_all: false, ..Shape::KEEP_ALIVE },
 ];
+/// The loads under TLS.
+const UNDER_TLS: [Shape; 3] = [Shape::KEEP_ALIVE, Shape::CONNECTIONS, Shape::RESUMED];
 const DRIVERS: [&str; 3] = [INRUSH, COMPLETION, REFERENCE];
 
 /// "Level with the readiness limit": within the difference of two runs of the limit itself.
@@ -72,7 +80,7 @@ const LEVEL: f64 = 0.97;
 pub struct ServeOptions {
     #[command(flatten)]
     race: RaceOptions,
-    /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a full handshake each
+    /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a handshake each, full or resumed
     #[arg(long, conflicts_with = "http2")]
     tls: bool,
 }
@@ -81,24 +89,23 @@ pub struct ServeOptions {
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
     let ServeOptions { race: options, tls } = options;
     let folder = folder_to_serve(&SHAPES.each_ref().map(|shape| (shape.file_name, shape.file_length)))?;
-    let plain =
-        Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.25 };
+    let level =
+        Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.0 };
     let contest = match (tls, options.http2) {
         (true, _) => {
             let tls = Some(Identity::make(folder.path(), TlsKey::P256).context("cannot make a certificate")?);
-            let (servers, shapes) = (&servers::UNDER_TLS[..], &SHAPES[..2]);
-            Contest { name: "serve-tls", tls, servers, shapes, keep_alive: 1.0 }
+            Contest { name: "serve-tls", tls, servers: &servers::UNDER_TLS, shapes: &UNDER_TLS, ..level }
         }
         (_, true) => {
-            let (servers, shapes) = (&servers::OVER_HTTP2[..], &SHAPES[..1]);
-            Contest { name: "serve-http2", servers, shapes, keep_alive: 1.0, ..plain }
+            Contest { name: "serve-http2", servers: &servers::OVER_HTTP2, shapes: &SHAPES[..1], ..level }
         }
-        (false, false) => plain,
+        (false, false) => Contest { keep_alive: 1.25, ..level },
     };
     let mut measured = Vec::new();
     for shape in contest.shapes {
-        let servers = measure(options, bed, &contest, folder.path(), shape)?;
-        let (Shape { title, file_length, .. }, reader) = (shape, options.reader().name);
+        let reader = if shape.is_resumed { &readers::OWN } else { options.reader() };
+        let servers = measure(options, reader, bed, &contest, folder.path(), shape)?;
+        let (Shape { title, file_length, .. }, reader) = (shape, reader.name);
         println!("\n{title}, {file_length} bytes, {reader} -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
         measured.push(Mode { connections: title, contestants: servers });
@@ -126,6 +133,7 @@ struct Contest {
 /// Measures every server that is installed, in rounds.
 fn measure(
     options: &RaceOptions,
+    reader: &Reader,
     bed: &TestBed,
     contest: &Contest,
     root: &Path,
@@ -146,7 +154,7 @@ fn measure(
         let (connections, inrush, after_reply) = (options.connections, &bed.inrush, shape.after_reply);
         let (streams, script) = (options.streams(), script.as_deref());
         let task = Task { url, connections, streams, seconds, after_reply, script, inrush };
-        sample(bed, &mut observer, options.reader(), &task, |elapsed| elapsed.server_cpu)
+        sample(bed, &mut observer, reader, &task, |elapsed| elapsed.server_cpu)
     };
     let names: Vec<&'static str> = running.iter().map(|(name, _)| *name).collect();
     let measured = race(options, shape.title, &names, REFERENCE, run)?;
@@ -174,14 +182,12 @@ fn promises(modes: &[Mode], keep_alive: f64, is_http2: bool) -> Vec<Promise> {
     let ratio = |mode: &Mode| Some(mode.contestants[of(mode, INRUSH)?].ratio?.median);
     let Some(kept) = modes.first() else { return Vec::new() };
     let over = |other| rate(kept, INRUSH).zip(rate(kept, other)).map(|(own, other)| own / other);
+    let connections = modes.get(1).and_then(ratio);
     let promises = [
         ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", keep_alive, ratio)),
         over(LIMIT.name).map(|ratio| Promise::at_least("keep-alive, x the readiness limit", LEVEL, ratio)),
         over(H2O).filter(|_| is_http2).map(|ratio| Promise::at_least("keep-alive, x h2o", 1.0, ratio)),
-        modes
-            .get(1)
-            .and_then(ratio)
-            .map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
+        connections.map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
     ];
     promises.into_iter().flatten().collect()
 }

@@ -63,12 +63,11 @@ pub const HTTP2_REFERENCE: Reader = Reader {
     parse: |output| read_with(read_h2load, output),
 };
 
+/// Our client, which resumes TLS sessions. wrk does not.
+pub const OWN: Reader = Reader { name: INRUSH, reconnects: true, prepare: inrush, parse: parse_inrush };
+
 /// All of them, in the order they are shown.
-pub const ALL: [Reader; 3] = [
-    Reader { name: INRUSH, reconnects: true, prepare: inrush, parse: parse_inrush },
-    REFERENCE,
-    HTTP2_REFERENCE,
-];
+pub const ALL: [Reader; 3] = [OWN, REFERENCE, HTTP2_REFERENCE];
 
 /// The name of our client.
 pub const INRUSH: &str = "inrush load";
@@ -103,14 +102,15 @@ fn inrush(task: &Task<'_>) -> Option<CommandLine> {
     let rest = ["--requests-per-connection", requests, "--warmup", "0", "--output", "json"];
     let streams = task.streams.map(|streams| streams.to_string());
     let http2 = streams.iter().flat_map(|streams| ["--http2", "--streams", streams]);
+    // Nobody has signed the certificate.
+    let http2 = http2.chain(task.url.starts_with("https").then_some("--insecure"));
     Some(CommandLine::new(task.inrush, closed.into_iter().chain(rest).chain(http2).collect::<Vec<_>>()))
 }
 
 fn parse_inrush(output: &Output) -> anyhow::Result<Read> {
     let result = inrush_result(output)?;
     let requests = result.outcomes.get(Outcome::Ok);
-    let errors = result.outcomes.total() - requests;
-    Ok(Read { requests, requests_per_s: result.goodput_per_s, errors })
+    Ok(Read { requests, requests_per_s: result.goodput_per_s, errors: result.outcomes.total() - requests })
 }
 
 /// It does not speak HTTP/2.
