@@ -8,7 +8,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 use super::claim::{Claim, Measure};
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
-use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, fill};
+use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, ServerSpec, fill};
 
 /// Names in braces that the lab replaces in a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
@@ -122,8 +122,12 @@ impl<'a> Check<'a> {
                 format!("server '{name}': environment and ready go with kind = \"command\"")
             });
             let ours = matches!(server.kind, ServerKind::Inrush | ServerKind::Herd);
-            self.require(ours || server.flags.is_empty(), || {
-                format!("server '{name}': flags go with kind = \"inrush\" and kind = \"herd\"")
+            let fronts = !server.behind.is_empty();
+            self.require(ours || fronts || server.flags.is_empty(), || {
+                format!("server '{name}': flags go with behind, kind = \"inrush\" and kind = \"herd\"")
+            });
+            self.require(is_command || !fronts, || {
+                format!("server '{name}': behind goes with kind = \"command\"")
             });
             let speaks_tls = matches!(server.kind, ServerKind::Inrush | ServerKind::Nginx);
             self.require(speaks_tls || self.experiment.common.tls.is_none(), || {
@@ -139,7 +143,8 @@ impl<'a> Check<'a> {
                 )
             });
         }
-        let quotas = self.experiment.servers.iter().filter_map(|server| server.cpu_quota);
+        let own = |server: &'a ServerSpec| server.cpu_quota.into_iter().chain(server.behind.iter().copied());
+        let quotas = self.experiment.servers.iter().flat_map(own);
         for quota in quotas.chain(self.experiment.common.cpu_quota) {
             self.require((0.01..=64.0).contains(&quota), || {
                 format!("cpu-quota {quota}: expected a number of cores from 0.01 to 64")
@@ -187,7 +192,10 @@ impl<'a> Check<'a> {
         for server in &self.experiment.servers {
             for name in server.texts().flat_map(placeholders) {
                 used.insert(name);
-                let own = server.kind == ServerKind::Command && OF_A_COMMAND.contains(&name);
+                let behind = |number: usize| [format!("behind{number}"), format!("agent{number}")];
+                let behind = (1..=server.behind.len()).flat_map(behind);
+                let own = server.kind == ServerKind::Command
+                    && (OF_A_COMMAND.contains(&name) || behind.into_iter().any(|known| known == name));
                 if !own {
                     self.known(&format!("server '{}': {{{name}}}: axis", server.name), name, axes.clone());
                 }

@@ -88,13 +88,18 @@ pub struct ServerSpec {
     /// The kind of server.
     #[serde(default)]
     pub kind: ServerKind,
-    /// Flags of `inrush serve` or `inrush herd`, with the values of axes in braces.
+    /// Flags of `inrush serve` (also of those behind a command) or `inrush herd`, with the values of axes in braces.
     #[serde(default)]
     pub flags: Vec<String>,
     /// For a command: its words. The lab replaces `{address}`, `{ip}`, `{port}`, `{root}`, `{folder}` (empty, its
-    /// own), `{backlog}`, `{connections}` and `{cpus}`.
+    /// own), `{backlog}`, `{connections}` and `{cpus}`. The first server behind it has the address `{behind1}` and the
+    /// agent port `{agent1}`.
     #[serde(default)]
     pub command: Vec<String>,
+    /// For a command that is a load balancer: the `inrush serve` behind it, each with the share of a core that it may
+    /// use.
+    #[serde(default)]
+    pub behind: Vec<f64>,
     /// For a command: additional variables of its environment.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,

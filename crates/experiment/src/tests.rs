@@ -122,6 +122,17 @@ fn what_does_not_fit_together_is_said() {
         ("name = \"inf\"", "name = \"one\"", "there are two servers called 'one'"),
         ("quick = [1.5]", "quick = [7]", "axis 'offered': the quick value 7 is none of its values"),
         ("flags = [\"--accept-limit\", \"1\"]", "kind = \"command\"", "server 'one': a command goes with"),
+        ("flags = [\"--accept-limit\", \"1\"]", "behind = [0.1]", "server 'one': behind goes with"),
+        (
+            "flags = [\"--accept-limit\", \"1\"]",
+            "kind = \"command\"\ncommand = [\"x\", \"{behind2}\"]\nbehind = [0.1]",
+            "server 'one': {behind2}: axis 'behind2' is not known",
+        ),
+        (
+            "flags = [\"--accept-limit\", \"1\"]",
+            "kind = \"command\"\ncommand = [\"x\", \"{behind1}\", \"{agent1}\"]\nbehind = [0]",
+            "cpu-quota 0: accepted are cores from 0.01 to 64",
+        ),
         (
             "y = \"goodput_per_s\"",
             "y = \"goodput_per_s\"\nstacked = true\nlog = \"y\"",

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
 
 use confine::Facility;
 use record::TopologyKind;
@@ -181,11 +180,8 @@ fn io_uring() -> Finding {
 /// The BPF programs that can be loaded here.
 fn kernel_programs() -> Finding {
     let facilities = bpf::probe();
-    let usable: Vec<&str> = facilities
-        .iter()
-        .filter(|facility| facility.missing.is_none())
-        .map(|facility| facility.name)
-        .collect();
+    let usable = facilities.iter().filter(|facility| facility.missing.is_none());
+    let usable: Vec<&str> = usable.map(|facility| facility.name).collect();
     let found = if usable.is_empty() { "none".to_owned() } else { usable.join(", ") };
     let missing = facilities.into_iter().find_map(|facility| facility.missing);
     finding("kernel programs", found, missing)
@@ -214,13 +210,8 @@ fn clock() -> Finding {
 }
 
 fn peers() -> Finding {
-    let folders: Vec<PathBuf> = std::env::var_os("PATH")
-        .iter()
-        .flat_map(std::env::split_paths)
-        .chain([PathBuf::from("/usr/sbin")])
-        .collect();
     let (here, missing): (Vec<&str>, Vec<&str>) =
-        PEERS.into_iter().partition(|name| folders.iter().any(|folder| folder.join(name).is_file()));
+        PEERS.into_iter().partition(|name| sys::process::find_program(name).is_some());
     let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     finding("programs to compare", format!("{}; not here: {}", list(here), list(missing)), None)
 }

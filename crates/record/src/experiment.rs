@@ -149,7 +149,7 @@ impl Flaw {
 }
 
 /// One attempt at a trial, which is one repetition of one point of the plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// [`TRIAL_SCHEMA`].
     pub schema: String,

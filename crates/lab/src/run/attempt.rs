@@ -1,7 +1,5 @@
 //! One attempt at a trial.
 
-use std::collections::BTreeMap;
-
 use anyhow::bail;
 use base::{Nanos, Seed};
 use experiment::ServerKind;
@@ -50,17 +48,9 @@ impl Run<'_> {
             repeat: planned.repeat,
             order: order as u32,
             attempt: self.store.known(order as u32).attempts + 1,
-            flaws: Vec::new(),
-            failure: None,
             capacity_per_s: point.load.and_then(|load| self.capacity(point.server, load)),
-            metrics: BTreeMap::new(),
-            client: None,
-            herd: None,
-            kernel: None,
-            queue: None,
-            cpu_busy: BTreeMap::new(),
-            server_status: None,
             started_unix_s: self.surroundings.clock.wall().seconds,
+            ..TrialRecord::default()
         }
     }
 

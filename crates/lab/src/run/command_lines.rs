@@ -27,7 +27,13 @@ fn all_filled<'a>(texts: &'a [String], axes: &'a Axes) -> impl Iterator<Item = S
     texts.iter().map(|text| filled(text, axes))
 }
 
-/// Returns the recipe of a server at a point.
+/// Returns the flags of our server at a point, the common ones first.
+pub fn flags(experiment: &Experiment, server: &ServerSpec, axes: &Axes) -> Vec<String> {
+    experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, axes)).collect()
+}
+
+/// Returns the recipe of a server at a point. `behind` has names for the arguments of a load balancer, with their
+/// values.
 ///
 /// # Errors
 /// [`StartError`] if the server is not installed or cannot be prepared.
@@ -37,11 +43,11 @@ pub fn recipe(
     axes: &Axes,
     topology: &Topology,
     settings: &Settings,
+    behind: &[(String, String)],
 ) -> Result<Recipe, StartError> {
     match server.kind {
         ServerKind::Inrush | ServerKind::Herd => {
-            let flags = experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, axes));
-            recipe::inrush(topology, settings, &flags.collect::<Vec<_>>())
+            recipe::inrush(topology, settings, &flags(experiment, server, axes))
         }
         ServerKind::Command => {
             let arguments: Vec<String> = all_filled(&server.command, axes).collect();
@@ -50,7 +56,7 @@ pub fn recipe(
                 Ready::Answers(path) => Readiness::Answers(address, path.clone()),
                 Ready::Says(text) => Readiness::Says(address, text.clone()),
             };
-            let mut recipe = recipe::command(topology, settings, &arguments, ready)?;
+            let mut recipe = recipe::command(topology, settings, behind, &arguments, ready)?;
             let variables =
                 server.environment.iter().map(|(name, value)| (name.clone(), filled(value, axes)));
             recipe.environment = variables.collect();
@@ -88,11 +94,10 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
     let mut lines = Vec::new();
     for axes in sample_points(experiment) {
         for server in &experiment.servers {
-            let flags = experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, &axes));
             let arguments = match server.kind {
-                ServerKind::Inrush => ["serve".to_owned()].into_iter().chain(flags).collect(),
                 ServerKind::Herd => herd(server, &axes, experiment.plan.seed),
-                _ => continue,
+                kind if kind != ServerKind::Inrush && server.behind.is_empty() => continue,
+                _ => ["serve".to_owned()].into_iter().chain(flags(experiment, server, &axes)).collect(),
             };
             lines.push((format!("server '{}'", server.name), arguments));
         }

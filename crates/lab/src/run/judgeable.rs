@@ -41,22 +41,13 @@ fn made_up(experiment: &Experiment, claim: &Claim, planned: &[Planned]) -> Vec<T
         repeat: planned.repeat,
         order: order as u32,
         attempt: 1,
-        flaws: Vec::new(),
-        failure: None,
-        capacity_per_s: None,
         // Above 0 and apart, so that a slope runs through them.
         metrics: [terms.metric]
             .into_iter()
             .chain(terms.x)
             .map(|name| (name.to_owned(), order as f64 + 1.0))
             .collect(),
-        client: None,
-        herd: None,
-        kernel: None,
-        queue: None,
-        cpu_busy: Default::default(),
-        server_status: None,
-        started_unix_s: 0,
+        ..TrialRecord::default()
     };
     planned.iter().enumerate().map(record).collect()
 }

@@ -100,14 +100,13 @@ fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
 
 /// The status page counts over the whole run, warm-up included.
 fn from_status(metrics: &mut Metrics, status: &Value, run_s: f64) {
-    let number = |value: Option<&Value>| value.and_then(Value::as_f64);
     let per_s = |count: f64| count / run_s.max(f64::MIN_POSITIVE);
     for (name, key) in [("accepts_per_s", "accepts"), ("accept_phases_per_s", "accept_phases")] {
-        if let Some(count) = number(status.get(key)) {
+        if let Some(count) = status[key].as_f64() {
             metrics.insert(name.to_owned(), per_s(count));
         }
     }
-    if let Some(mean) = number(status.get("mean_accepted_per_phase")) {
+    if let Some(mean) = status["mean_accepted_per_phase"].as_f64() {
         metrics.insert("accepted_per_phase".to_owned(), mean);
     }
     for (name, count) in status.get("counters").and_then(Value::as_object).into_iter().flatten() {
@@ -136,16 +135,14 @@ fn flatten(metrics: &mut Metrics, prefix: &str, object: &serde_json::Map<String,
 /// Returns the metrics of a herd's only point; `None` unless there is exactly one.
 pub fn of_herd(points: &Value) -> Option<Metrics> {
     let [point] = points.as_array()?.as_slice() else { return None };
-    let settle =
-        |name: &str| point.get("settle_us").and_then(|settle| settle.get(name)).and_then(Value::as_f64);
-    let number = |name: &str| point.get(name).and_then(Value::as_f64);
-    let mean =
-        point.get("settle_us_mean").and_then(|mean| mean.get("value").or(Some(mean))).and_then(Value::as_f64);
+    let settle = |name: &str| point["settle_us"][name].as_f64();
+    let number = |name: &str| point[name].as_f64();
+    let mean = &point["settle_us_mean"];
     let named = [
         ("settle_us_p50", settle("p50")),
         ("settle_us_p95", settle("p95")),
         ("settle_us_max", settle("max")),
-        ("settle_us_mean", mean),
+        ("settle_us_mean", mean.get("value").unwrap_or(mean).as_f64()),
         ("wakeups_per_connection", number("wakeups_per_connection")),
         ("cpu_us_per_connection", number("cpu_us_per_connection")),
         ("fairness", number("fairness")),

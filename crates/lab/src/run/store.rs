@@ -158,22 +158,10 @@ mod tests {
         TrialRecord {
             schema: TRIAL_SCHEMA.to_owned(),
             server: "a".to_owned(),
-            load: None,
-            axes: BTreeMap::new(),
-            repeat: 0,
             order,
             attempt,
             flaws,
-            failure: None,
-            capacity_per_s: None,
-            metrics: BTreeMap::new(),
-            client: None,
-            herd: None,
-            kernel: None,
-            queue: None,
-            cpu_busy: BTreeMap::new(),
-            server_status: None,
-            started_unix_s: 0,
+            ..TrialRecord::default()
         }
     }
 

@@ -9,7 +9,7 @@ use experiment::{Experiment, ServerSpec, TopologyChoice};
 use super::command_lines::{self, Axes};
 use crate::stage::cgroup::Cgroup;
 use crate::stage::kernel::Observer;
-use crate::stage::server_under_test::{self, RunningServer, Settings, StartError};
+use crate::stage::server_under_test::{self, RunningServer, Settings, StartError, recipe};
 use crate::stage::topology::{Topology, TopologyOptions};
 use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 
@@ -67,10 +67,23 @@ impl TestBed {
         let topology =
             Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
         let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
-        let recipe = command_lines::recipe(experiment, server, axes, &topology, &own)?;
-        let quota = server.cpu_quota.or(experiment.common.cpu_quota);
-        let cgroup = quota.map(Cgroup::with_quota).transpose().map_err(TestBedError::Quota)?;
-        let running = server_under_test::start(&topology, recipe, cgroup, clock)?;
+        let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
+            let cgroup = quota.map(Cgroup::with_quota).transpose().map_err(TestBedError::Quota)?;
+            Ok(server_under_test::start(&topology, recipe, cgroup, clock)?)
+        };
+        let (mut behind, mut names) = (Vec::new(), Vec::new());
+        for (quota, number) in server.behind.iter().zip(1..) {
+            let agent = topology.server.free_port().map_err(TestBedError::Network)?;
+            let mut flags = command_lines::flags(experiment, server, axes);
+            flags.push(format!("--agent-check={agent}"));
+            let running = start(recipe::inrush(&topology, &own, &flags)?, Some(*quota))?;
+            names.push((format!("behind{number}"), running.address.to_string()));
+            names.push((format!("agent{number}"), agent.port().to_string()));
+            behind.push(running);
+        }
+        let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
+        let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
+        running.behind = behind;
         let observer = Observer::of(&topology).map_err(TestBedError::Network)?;
         Ok(TestBed { running, observer: Some(observer), topology })
     }

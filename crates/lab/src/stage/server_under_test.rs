@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 
 use base::{Clock, Nanos};
+use serde_json::json;
 use sys::process::Child;
 use tempfile::TempDir;
 
@@ -77,6 +78,8 @@ pub struct RunningServer {
     /// Its command line, word by word.
     pub command: Vec<String>,
     child: Child,
+    /// The servers to which it passes requests on.
+    pub behind: Vec<RunningServer>,
     complaints: Receiver<String>,
     /// Its bound on CPU time. It stands after the child, because it must be removed after the processes have
     /// ended.
@@ -112,22 +115,20 @@ pub fn start(
     let command = program.command_line();
     let lines = read_complaints(&mut child);
     let deadline = clock.now() + READY_WITHIN;
+    let mut reach = |address, attempt: &(dyn Fn() -> io::Result<bool> + Sync)| {
+        reach(topology, &mut child, &lines, deadline, clock, attempt).map(|()| (address, None))
+    };
     let ready = match recipe.readiness {
         Readiness::Announces => announcement(&lines, deadline, clock),
         Readiness::Says(address, ref text) => {
             hear(&lines, deadline, clock, |line| line.contains(text.as_str())).map(|()| (address, None))
         }
         Readiness::Connects(address) => {
-            let connects = || TcpStream::connect_timeout(&address, STATUS_WITHIN.into()).map(|_| true);
-            reach(topology, &mut child, &lines, deadline, clock, connects).map(|()| (address, None))
+            reach(address, &|| TcpStream::connect_timeout(&address, STATUS_WITHIN.into()).map(|_| true))
         }
-        Readiness::Replies(address) => {
-            let replies = || get(address, "/").map(|reply| !reply.is_empty());
-            reach(topology, &mut child, &lines, deadline, clock, replies).map(|()| (address, None))
-        }
+        Readiness::Replies(address) => reach(address, &|| get(address, "/").map(|reply| !reply.is_empty())),
         Readiness::Answers(address, ref path) => {
-            let answers = || get(address, path).map(|reply| is_fine(&reply));
-            reach(topology, &mut child, &lines, deadline, clock, answers).map(|()| (address, None))
+            reach(address, &|| get(address, path).map(|reply| is_fine(&reply)))
         }
     };
     match ready {
@@ -136,6 +137,7 @@ pub fn start(
             admin,
             command,
             child,
+            behind: Vec::new(),
             complaints: lines,
             _cgroup: cgroup,
             _folder: recipe.folder,
@@ -167,19 +169,29 @@ impl RunningServer {
         self.child.wait(time).map(|_| ())
     }
 
-    /// Returns the server's status; `None` without a status page or a timely answer.
+    /// Returns the server's status; `None` without a status page or a timely answer. The status of a load balancer
+    /// counts the requests of each server behind it.
     pub fn status(&self, topology: &Topology) -> Option<serde_json::Value> {
+        if !self.behind.is_empty() {
+            let counted = self.behind.iter().zip(1..).filter_map(|(one, number)| {
+                Some((format!("requests_behind_{number}"), one.status(topology)?["requests"].take()))
+            });
+            return Some(json!({ "counters": counted.collect::<serde_json::Map<_, _>>() }));
+        }
         let admin = self.admin?;
         let reply = topology.server.enter(|| get(admin, "/status")).ok()?;
         let body = reply.split_once("\r\n\r\n")?.1;
         serde_json::from_str(body).ok()
     }
 
-    /// Returns the server's exit status with the last line of its output if it has ended. Does not block.
+    /// Returns the exit status with the last line of its output if the server or one behind it has ended. Does not block.
     ///
     /// # Errors
     /// None in practice.
     pub fn end(&mut self) -> io::Result<Option<String>> {
+        if let Some(end) = self.behind.iter_mut().find_map(|one| one.end().transpose()) {
+            return end.map(|end| Some(format!("one behind it ended, {end}")));
+        }
         let exit = self.child.wait(Nanos::ZERO)?;
         let lines: Vec<String> = self.complaints.try_iter().collect();
         Ok(exit.map(|exit| format!("{}{}", exit.status, quoted(&lines))))
@@ -234,9 +246,9 @@ fn reach(
     lines: &Receiver<String>,
     deadline: Nanos,
     clock: &dyn Clock,
-    attempt: impl Fn() -> io::Result<bool> + Sync,
+    attempt: &(dyn Fn() -> io::Result<bool> + Sync),
 ) -> Result<(), NotReady> {
-    while !topology.client.enter(&attempt).unwrap_or(false) {
+    while !topology.client.enter(attempt).unwrap_or(false) {
         if child.wait(LOOK_EVERY).map_err(NotReady::Io)?.is_some() {
             return Err(NotReady::Ended(lines.iter().collect()));
         }

@@ -27,12 +27,10 @@ impl SocketCounters {
     /// # Errors
     /// The errors of opening files in /proc.
     pub fn of(side: &Side) -> io::Result<SocketCounters> {
+        let open = |name| ProcFile::open(&format!("/proc/thread-self/net/{name}"));
         side.enter(|| {
-            Ok(SocketCounters {
-                snmp: ProcFile::open("/proc/thread-self/net/snmp")?,
-                netstat: ProcFile::open("/proc/thread-self/net/netstat")?,
-                sockstat: ProcFile::open("/proc/thread-self/net/sockstat")?,
-            })
+            let (snmp, netstat, sockstat) = (open("snmp")?, open("netstat")?, open("sockstat")?);
+            Ok(SocketCounters { snmp, netstat, sockstat })
         })
     }
 

@@ -330,13 +330,14 @@ DocumentRoot \"~R\"
     Ok(recipe)
 }
 
-/// Any command. Names in braces in its arguments stand for chosen values.
+/// Any command. Names in braces in its arguments stand for chosen values, and for those of `more`.
 ///
 /// # Errors
 /// [`StartError`] if there is no free port or folder.
 pub fn command(
     topology: &Topology,
     settings: &Settings,
+    more: &[(String, String)],
     arguments: &[String],
     ready: impl FnOnce(SocketAddr) -> Readiness,
 ) -> Result<Recipe, StartError> {
@@ -353,7 +354,7 @@ pub fn command(
         "backlog" => Some(settings.backlog.to_string()),
         "connections" => Some(settings.connections.to_string()),
         "cpus" => Some(cpus.join(",")),
-        _ => None,
+        other => more.iter().find(|(name, _)| name == other).map(|(_, value)| value.clone()),
     };
     let mut arguments = arguments.iter().map(|argument| experiment::fill(argument, value_of));
     let program = arguments.next().ok_or_else(|| StartError::NotInstalled("an empty command".to_owned()))?;
