@@ -131,7 +131,7 @@ fn what_does_not_fit_together_is_said() {
         (
             "flags = [\"--accept-limit\", \"1\"]",
             "kind = \"command\"\ncommand = [\"x\", \"{behind1}\", \"{agent1}\"]\nbehind = [0]",
-            "cpu-quota 0: accepted are cores from 0.01 to 64",
+            "cpu-quota 0: expected a number of cores from 0.01 to 64",
         ),
         (
             "y = \"goodput_per_s\"",
