@@ -72,9 +72,6 @@ const SHAPES: [Shape; 4] = [
 const UNDER_TLS: [Shape; 3] = [Shape::KEEP_ALIVE, Shape::CONNECTIONS, Shape::RESUMED];
 const DRIVERS: [&str; 3] = [INRUSH, COMPLETION, REFERENCE];
 
-/// "Level with the readiness limit": within the difference of two runs of the limit itself.
-const LEVEL: f64 = 0.97;
-
 /// The options of the measurement.
 #[derive(clap::Args)]
 pub struct ServeOptions {
@@ -185,7 +182,8 @@ fn promises(modes: &[Mode], keep_alive: f64, is_http2: bool) -> Vec<Promise> {
     let connections = modes.get(1).and_then(ratio);
     let promises = [
         ratio(kept).map(|ratio| Promise::at_least("keep-alive, x nginx", keep_alive, ratio)),
-        over(LIMIT.name).map(|ratio| Promise::at_least("keep-alive, x the readiness limit", LEVEL, ratio)),
+        // Level with the limit: within the difference of two runs of the limit itself.
+        over(LIMIT.name).map(|ratio| Promise::at_least("keep-alive, x the readiness limit", 0.97, ratio)),
         over(H2O).filter(|_| is_http2).map(|ratio| Promise::at_least("keep-alive, x h2o", 1.0, ratio)),
         connections.map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
     ];
