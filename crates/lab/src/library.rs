@@ -41,8 +41,11 @@ pub const ALL: &[Known] = known![
 
 /// Questions about Inrush itself, which are no part of a report on all.
 const OWN: &[Known] = known![
-    "adaptive-limit", "fleet-smped", "overload-calm",
-    "overload-hooks", "overload-open",
+    "adaptive-limit",
+    "fleet-smped",
+    "overload-calm",
+    "overload-hooks",
+    "overload-open",
     "overload-recovery",
     "overload-sessions",
     "overload-work"

@@ -86,17 +86,16 @@ pub struct ServeOptions {
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
     let ServeOptions { race: options, tls } = options;
     let folder = folder_to_serve(&SHAPES.each_ref().map(|shape| (shape.file_name, shape.file_length)))?;
-    let level =
-        Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.0 };
+    let all = Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.0 };
     let contest = match (tls, options.http2) {
         (true, _) => {
             let tls = Some(Identity::make(folder.path(), TlsKey::P256).context("cannot make a certificate")?);
-            Contest { name: "serve-tls", tls, servers: &servers::UNDER_TLS, shapes: &UNDER_TLS, ..level }
+            Contest { name: "serve-tls", tls, servers: &servers::UNDER_TLS, shapes: &UNDER_TLS, ..all }
         }
         (_, true) => {
-            Contest { name: "serve-http2", servers: &servers::OVER_HTTP2, shapes: &SHAPES[..1], ..level }
+            Contest { name: "serve-http2", servers: &servers::OVER_HTTP2, shapes: &SHAPES[..1], ..all }
         }
-        (false, false) => Contest { keep_alive: 1.25, ..level },
+        (false, false) => Contest { keep_alive: 1.25, ..all },
     };
     let mut measured = Vec::new();
     for shape in contest.shapes {
