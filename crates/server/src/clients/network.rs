@@ -62,7 +62,7 @@ mod tests {
             ("192.0.2.0/33", "expected an address or a network"),
             ("example.org", "expected an address or a network"),
             ("192.0.2.7/24", "expected 192.0.2.0/24"),
-            ("::ffff:192.0.2.7", "IPv4 addresses in their own form"),
+            ("::ffff:192.0.2.7", "an IPv4 address in its own form"),
         ] {
             let error = text.parse::<Network>().unwrap_err();
             assert!(error.contains(wrong), "{text}: {error}");
