@@ -17,7 +17,8 @@
 //! because then no new client is accepted.
 //!
 //! Deviations: TUX runs in the kernel, which reports arrivals as they happen. Here a get-events that does not
-//! wait comes between two batches, and deadlines are checked there too. `--kernel-cache on` serves hot files
+//! wait comes between two batches, and deadlines are checked there too. A connection that one get-events reports
+//! is worked on before the next accept. `--kernel-cache on` serves hot files
 //! from inside the kernel (`kernel_cache.rs`). The discipline is in `driver/readiness/discipline.rs`.
 
 use base::Limit;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Under `UntilEmpty`, a get-events that does not wait comes between two batches. So the loop works on new arrivals
-//! before older items, and accepts only when nothing is left.
+//! before older items. It accepts only when nothing is pending and the last get-events reported no connection.
 //!
 //! Invariant: the work-pending list has a connection at most once, and the notes of a live connection say whether it is
 //! there.
@@ -80,18 +80,17 @@ pub struct UntilEmpty {
 }
 
 impl Discipline for UntilEmpty {
-    /// Accepts if nothing was pending before the last get-events.
+    /// Accepts if nothing is pending, including what the last get-events reported.
     fn before_accepting<M: Mechanism, S: SocketService, A: Arrivals>(
         this: &mut ReadinessLoop<M, S, Self, A>,
     ) -> bool {
-        let was_empty = this.discipline.pending.is_empty();
         for token in this.take_unfinished() {
             pend(this, token);
         }
         for index in 0..this.events.len() {
             pend(this, this.events[index].token);
         }
-        was_empty
+        this.discipline.pending.is_empty()
     }
 
     fn admitted<M: Mechanism, S: SocketService, A: Arrivals>(
@@ -328,5 +327,15 @@ mod tests {
         bench.connect();
         assert_eq!(bench.round(), (0, names(0..4)), "something was pending");
         assert_eq!(bench.round(), (1, names(20..21)));
+    }
+
+    #[test]
+    fn until_empty_a_reported_request_comes_before_a_waiting_connection() {
+        let mut bench = Bench::<Epoll, UntilEmpty>::new(1, 1);
+        assert_eq!(bench.round(), (1, vec!["/0".to_owned()]), "nothing is pending now");
+        bench.clients[0].write_all(b"GET /again HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        bench.connect();
+        assert_eq!(bench.round(), (0, vec!["/again".to_owned()]));
+        assert_eq!(bench.round(), (1, vec!["/1".to_owned()]));
     }
 }
