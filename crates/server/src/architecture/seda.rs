@@ -42,8 +42,10 @@ use crate::threads::{LoopHandle, start_thread};
 static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
     flag: "--seda",
     value: "NAME=VALUE,...",
-    help: "seda: settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16]",
-    more: None,
+    help: "seda: settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16,percentile=anew]",
+    more: Some(
+        "percentile=kept keeps the response times from before a cut of the admission rate, as in the paper.",
+    ),
     without: "has no stages to control",
     in_kernel: None,
 });

@@ -174,7 +174,7 @@ impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
             listeners: parts.listeners,
             share: parts.acceptor.share.clone(),
             acceptor: Mutex::new(parts.acceptor),
-            admission: Mutex::new(AdmissionController::new(parts.seda.target)),
+            admission: Mutex::new(AdmissionController::new(parts.seda.target, parts.seda.percentile)),
             mailbox: Mailbox::new()?,
             mechanism: parts.mechanism,
             drain_timeout: parts.drain_timeout,

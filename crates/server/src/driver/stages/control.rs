@@ -1,4 +1,4 @@
-//! The two controllers of a staged server (SEDA, section 3.4; SMPED, section 2): the threads of a stage, and the rate
+//! The two controllers of a staged server (SEDA, section 3.4, and its authors' later papers; SMPED, section 2): the threads of a stage, and the rate
 //! of admitted requests. Pure: callers pass the time in.
 //!
 //! ```text
@@ -9,27 +9,28 @@
 //!
 //! Deviations: a pool grows when an event finds the queue too long, at most once a period; SEDA looks at it by a timer.
 //! The rate is unlimited until the target is first missed. It is then half of the responses a second in that sample;
-//! SEDA begins at a configured rate. After a halving the percentile begins anew, with requests that came since. Older
-//! ones would halve the rate again for an overload that has been dealt with. A token bucket admits the requests; it
-//! holds a tenth of a second of them.
+//! SEDA begins at a configured rate. A token bucket admits the requests; it holds a tenth of a second of them. After a
+//! halving the percentile begins anew, with requests that came since. SEDA's controller keeps it
+//! ([`Percentile::Kept`]), so that older requests halve the rate again for an overload that has been dealt with.
 
 use base::Nanos;
 
+use crate::choices::named;
 use crate::counters::AdmissionFigures;
 
 /// The shortest time between two growths of a pool: a new thread needs it to show an effect.
 const GROW_EVERY: Nanos = Nanos::from_millis(100);
-/// Responses in a sample [SMPED, 2].
+/// Responses in a sample [SEDA].
 const SAMPLE: usize = 100;
-/// The longest sample [SMPED, 2].
+/// The longest sample [SEDA].
 const SAMPLE_TIME: Nanos = Nanos::SECOND;
-/// Weight of the past in the smoothed response time [SMPED, 2].
+/// Weight of the past in the smoothed response time [SEDA].
 const PAST: f64 = 0.7;
-/// Below this share of the target the rate grows [SMPED, 2].
+/// Below this share of the target the rate grows [SEDA].
 const COMFORTABLE: f64 = 0.9;
-/// The growth of the rate at each step, in requests per second [SMPED, 2].
+/// The growth of the rate at each step, in requests per second [SEDA].
 const STEP_PER_S: f64 = 0.5;
-/// Above this multiple of the target the rate is halved [SMPED, 2].
+/// Above this multiple of the target the rate is halved [SEDA].
 const OVERLOADED: f64 = 1.2;
 /// The lowest rate, in requests per second. Without some responses nothing would show that the overload is over.
 const LEAST_PER_S: f64 = 1.0;
@@ -62,10 +63,23 @@ impl PoolController {
     }
 }
 
+named! {
+    /// The smoothed percentile after a halving of the rate.
+    #[derive(Default)]
+    Percentile {
+        /// Begins anew, with the requests that came since.
+        #[default]
+        Anew = "anew",
+        /// Goes on, as in SEDA.
+        Kept = "kept",
+    }
+}
+
 /// Decides which requests are admitted, by their rate.
 #[derive(Debug)]
 pub struct AdmissionController {
     target: Nanos,
+    percentile: Percentile,
     /// Response times since the last decision.
     sample: Vec<Nanos>,
     sampled_since: Option<Nanos>,
@@ -77,16 +91,17 @@ pub struct AdmissionController {
     rate_per_s: Option<f64>,
     bucket: f64,
     filled: Nanos,
-    /// The time when the rate was last halved.
+    /// The time when the rate was last halved and the percentile began anew.
     halved_at: Nanos,
     refused: u64,
 }
 
 impl AdmissionController {
     /// Makes a controller that keeps the smoothed 90th percentile of the response time below `target`.
-    pub fn new(target: Nanos) -> AdmissionController {
+    pub fn new(target: Nanos, percentile: Percentile) -> AdmissionController {
         AdmissionController {
             target,
+            percentile,
             sample: Vec::with_capacity(SAMPLE),
             sampled_since: None,
             smoothed: None,
@@ -114,8 +129,8 @@ impl AdmissionController {
         admitted
     }
 
-    /// Notes the response time of an admitted request. A request that came before the last halving is ignored: it says
-    /// nothing about the new rate.
+    /// Notes the response time of an admitted request. Under [`Percentile::Anew`] a request that came before the last
+    /// halving is ignored: it says nothing about the new rate.
     pub fn answered(&mut self, response_time: Nanos, now: Nanos) {
         if now.saturating_sub(response_time) < self.halved_at {
             return;
@@ -149,7 +164,9 @@ impl AdmissionController {
             let answered_per_s = count as f64 / took.as_secs_f64().max(0.001);
             let half = self.rate_per_s.unwrap_or(answered_per_s) / 2.0;
             self.rate_per_s = Some(half.max(LEAST_PER_S));
-            (self.halved_at, self.smoothed) = (now, None);
+            if self.percentile == Percentile::Anew {
+                (self.halved_at, self.smoothed) = (now, None);
+            }
         } else if load < COMFORTABLE
             && let Some(rate) = &mut self.rate_per_s
         {

@@ -37,7 +37,7 @@ proptest! {
         response_ms in 121_u64..10_000,
         steps_us in vec(0_u64..5_000, 1..2_000),
     ) {
-        let mut controller = AdmissionController::new(Nanos::from_millis(100));
+        let mut controller = AdmissionController::new(Nanos::from_millis(100), Percentile::Anew);
         for number in 0..SAMPLE as u64 {
             prop_assert!(controller.admits(Nanos::from_millis(number)));
             controller.answered(Nanos::from_millis(response_ms), Nanos::from_millis(number));
@@ -55,9 +55,10 @@ proptest! {
     #[test]
     fn the_rate_moves_as_the_smoothed_percentile_says(
         samples in vec(1_u64..400, 1..60),
+        percentile in prop_oneof![Just(Percentile::Anew), Just(Percentile::Kept)],
     ) {
         let target = Nanos::from_millis(100);
-        let mut controller = AdmissionController::new(target);
+        let mut controller = AdmissionController::new(target, percentile);
         let (mut now, mut smoothed, mut rate) = (Nanos::SECOND, None::<f64>, None::<f64>);
         // The first sample begins with the first response. The others may have one response instead of a hundred.
         controller.answered(Nanos::from_millis(samples[0]), now);
@@ -70,7 +71,9 @@ proptest! {
             if load > 1.2 {
                 let answered = if number == 0 { 2.0 } else { 1.0 };
                 rate = Some((rate.unwrap_or(answered) / 2.0).max(LEAST_PER_S));
-                smoothed = None;
+                if percentile == Percentile::Anew {
+                    smoothed = None;
+                }
             } else if load < 0.9 {
                 rate = rate.map(|rate| rate + 0.5);
             }
@@ -81,7 +84,7 @@ proptest! {
 
 #[test]
 fn the_percentile_is_the_ninetieth() {
-    let mut controller = AdmissionController::new(Nanos::SECOND);
+    let mut controller = AdmissionController::new(Nanos::SECOND, Percentile::Anew);
     for number in 1..=100 {
         controller.answered(Nanos::from_millis(number), Nanos::from_millis(number));
     }
@@ -94,7 +97,7 @@ fn the_percentile_is_the_ninetieth() {
 fn under_twice_the_capacity_the_queue_is_bounded_and_the_server_busy() {
     const CAPACITY: u64 = 1000;
     let target = Nanos::from_millis(100);
-    let mut controller = AdmissionController::new(target);
+    let mut controller = AdmissionController::new(target, Percentile::Anew);
     let service = Nanos::SECOND / CAPACITY;
     let (mut free_at, mut pending) = (Nanos::ZERO, std::collections::VecDeque::new());
     let (mut answered_late, mut worst) = (0, Nanos::ZERO);
