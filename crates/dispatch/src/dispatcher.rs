@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use base::Nanos;
 
 use crate::mechanism::{Change, Mechanism, MechanismCounts, Settings};
+use crate::spin::Spin;
 use crate::{Event, Interest, Token, Waited};
 
 /// The state of one descriptor number.
@@ -63,6 +64,8 @@ pub struct Dispatcher<M> {
     changed: Vec<RawFd>,
     failed: Vec<Token>,
     reconciled: Reconciled,
+    /// Replaces the mechanism's own way to wait.
+    spin: Option<Spin>,
 }
 
 /// The descriptor that another interest set can watch in place of this one. It is readable while the kernel
@@ -87,7 +90,8 @@ impl<M: Mechanism> Dispatcher<M> {
     /// # Errors
     /// As [`Mechanism::new`].
     pub fn configured(settings: &Settings) -> io::Result<Dispatcher<M>> {
-        M::configured(settings).map(Dispatcher::on)
+        let on = M::configured(settings).map(Dispatcher::on)?;
+        Ok(Dispatcher { spin: settings.spin.map(Spin::new), ..on })
     }
 
     /// A dispatcher on a mechanism that the caller has configured.
@@ -98,6 +102,7 @@ impl<M: Mechanism> Dispatcher<M> {
             changed: Vec::new(),
             failed: Vec::new(),
             reconciled: Reconciled::default(),
+            spin: None,
         }
     }
 
@@ -151,7 +156,10 @@ impl<M: Mechanism> Dispatcher<M> {
     pub fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
         self.reconcile();
         if self.failed.is_empty() {
-            return self.mechanism.wait(events, timeout);
+            return match &mut self.spin {
+                Some(spin) => spin.wait(&mut self.mechanism, events, timeout),
+                None => self.mechanism.wait(events, timeout),
+            };
         }
         let failed = self.failed.drain(..);
         events.extend(failed.map(|token| Event { token, readable: true, writable: true, failed: true }));

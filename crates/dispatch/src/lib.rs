@@ -22,7 +22,8 @@
 //! closes one.
 //!
 //! The modules: `dispatcher` keeps interest. `mechanism` has one file for each mechanism, `capabilities`
-//! their properties, and `table` compares them. `locality` is the mechanism of Liu and Chen. `timers` is a wheel of deadlines.
+//! their properties, and `table` compares them. `locality` is the mechanism of Liu and Chen. `spin` is
+//! a wait that does not block, and `patience` a timeout over several calls. `timers` is a wheel of deadlines.
 //!
 //! [`closing`]: Dispatcher::closing
 #![forbid(unsafe_code)]
@@ -31,6 +32,8 @@ pub mod capabilities;
 mod dispatcher;
 pub mod locality;
 pub mod mechanism;
+mod patience;
+mod spin;
 pub mod table;
 mod timers;
 

@@ -15,8 +15,10 @@
 //! deadline is checked when its descriptor's set is polled, and is reported once, as an event. Owns no
 //! descriptors: their owner removes a descriptor before closing it.
 //!
-//! The paper's server burns its processor: it polls without blocking and sleeps 500 us after 100 empty calls.
-//! Waiting is therefore our own design:
+//! Section 3 of the paper has another rule than the drawn one of section 4.1, which was measured; see [`Rule`].
+//!
+//! The paper's server burns its processor: it polls without blocking and sleeps 500 us after 100 empty calls
+//! (the `spin` module). Waiting is therefore our own design:
 //!
 //! - An empty call on the active set is a *nap* of [`Settings::nap`]; an event in that set ends it early
 //!   (`schedule`). An event in a rarer set is noticed after at most N^k naps.
@@ -33,6 +35,7 @@ mod schedule;
 mod sets;
 
 pub use controller::{LONGEST, PRICE, Tuning};
+pub use sets::Rule;
 
 use std::io;
 use std::os::fd::RawFd;
@@ -52,6 +55,8 @@ pub struct Settings {
     pub sets: u8,
     /// N, the default live counter, at least 2; values from 3 to 10 are useful. The paper has 3.
     pub live_counter: u32,
+    /// The rule that moves descriptors. A live counter that tunes itself needs [`Rule::Silences`].
+    pub rule: Rule,
     /// Consecutive empty calls after which a wait sleeps on all sets. The paper has 100.
     pub sleep_threshold: u32,
     /// Longest time an empty call blocks on the active set. Zero spins as the paper does.
@@ -68,6 +73,7 @@ impl Default for Settings {
         Settings {
             sets: 3,
             live_counter: 3,
+            rule: Rule::Silences,
             sleep_threshold: 100,
             nap: Nanos::from_micros(500),
             freshness: Nanos::ZERO,
@@ -151,8 +157,10 @@ impl<C: Clock> PollingSets<C> {
         let live_counter = settings.live_counter.max(2);
         let tuning = Tuning { live_counter, sleep_threshold, longest, horizon: Nanos::ZERO };
         let now = clock.now();
+        let mut sets = Sets::new(usize::from(settings.sets.max(1)), live_counter);
+        sets.rule = settings.rule;
         PollingSets {
-            sets: Sets::new(usize::from(settings.sets.max(1)), live_counter),
+            sets,
             schedule: Schedule::new(tuning, nap, now),
             controller: adapts.any().then(|| Controller::new(tuning, adapts, nap, now)),
             ended: now,

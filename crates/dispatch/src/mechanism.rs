@@ -16,7 +16,6 @@ use crate::{Capabilities, Event, Interest, Token, Waited, locality};
 mod epoll;
 mod epoll_edge;
 mod fdm;
-mod patience;
 mod poll;
 mod rt_per_fd;
 mod rt_signals;
@@ -121,11 +120,14 @@ pub struct Settings {
     pub rt_fetch: RtFetch,
     /// Settings of the locality-aware mechanism.
     pub locality: locality::Settings,
+    /// Waits without blocking, and sleeps for 500 us after each empty call from this number of consecutive ones on.
+    /// `None` waits as the mechanism does.
+    pub spin: Option<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { rt_fetch: RtFetch::Batch, locality: locality::Settings::default() }
+        Settings { rt_fetch: RtFetch::Batch, locality: locality::Settings::default(), spin: None }
     }
 }
 

@@ -39,7 +39,7 @@ pub use load::{
     WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
-pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable};
+pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.

@@ -8,10 +8,11 @@ mod shown;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use dispatch::locality::Rule;
 use server::{Account, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token};
 use sys::{descriptors, say};
 
-use crate::cli::{self, LiveFlags, ServeFlags, Tunable};
+use crate::cli::{self, LiveFlags, ServeFlags, Tunable, Waits};
 use crate::config_file::{self, ConfigFile};
 use crate::exit::Exit;
 use crate::output;
@@ -22,6 +23,7 @@ const OTHER_DESCRIPTORS: usize = 64;
 /// Serves until a signal. The flags were parsed from `arguments`.
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     check_mechanism_settings(&flags)?;
+    check_wait(&flags)?;
     hosts::of(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
@@ -177,7 +179,8 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
         ("rt-fetch", flags.rt_fetch.is_some()),
         ("fdm-sets", flags.fdm_sets.is_some()),
         ("fdm-live-counter", flags.fdm_live_counter.is_some()),
-        ("sleep-threshold", flags.sleep_threshold.is_some()),
+        ("fdm-rule", flags.fdm_rule.is_some()),
+        ("sleep-threshold", flags.sleep_threshold.is_some() && flags.wait != Some(Waits::Spin)),
     ];
     let table = dispatch::table::declared();
     let chosen = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
@@ -191,6 +194,20 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
         "--{setting} has no effect with --dispatch {chosen}; it is for {}",
         users.join(", ")
     )))
+}
+
+/// Refuses settings of the wait and of the locality-aware mechanism that exclude each other.
+fn check_wait(flags: &ServeFlags) -> Result<(), Exit> {
+    let refused = |flag, given, with| Err(Exit::Usage(format!("--{flag} {given} has no effect with {with}")));
+    match (flags.sleep_threshold, flags.fdm_live_counter) {
+        (Some(Tunable::Adaptive), _) if flags.wait == Some(Waits::Spin) => {
+            refused("sleep-threshold", "adaptive", "--wait spin: give a number")
+        }
+        (_, Some(Tunable::Adaptive)) if flags.fdm_rule == Some(Rule::Counter) => {
+            refused("fdm-live-counter", "adaptive", "--fdm-rule counter: give a number")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
@@ -207,8 +224,19 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
         Some(Tunable::Adaptive) => sets.adapts.sleep_threshold = true,
         None => {}
     }
+    sets.rule = flags.fdm_rule.unwrap_or(sets.rule);
+    settings.spin = (flags.wait == Some(Waits::Spin)).then(|| spin_threshold(flags));
     settings.rt_fetch = flags.rt_fetch.unwrap_or(settings.rt_fetch);
     settings
+}
+
+/// The paper's thresholds for its own mechanism and for the others.
+fn spin_threshold(flags: &ServeFlags) -> u32 {
+    match flags.sleep_threshold {
+        Some(Tunable::Fixed(number)) => number,
+        _ if flags.dispatch.as_deref() == Some("fdm") => 100,
+        _ => 50,
+    }
 }
 
 fn exit(error: ServeError) -> Exit {

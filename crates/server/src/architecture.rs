@@ -117,7 +117,8 @@ impl Architecture {
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
         let limits =
             client_limits(config).into_iter().map(|(flag, value)| (Choice::ClientLimits, flag, value));
-        for (choice, setting, value) in given.chain(control).chain(limits) {
+        let spins = [(Choice::Dispatch, "--wait", config.mechanism.spin.map(|_| "spin".to_owned()))];
+        for (choice, setting, value) in given.chain(control).chain(limits).chain(spins) {
             if let Some(value) = value.filter(|_| !self.uses.contains(&choice)) {
                 let users = |known: &Architecture| known.uses.contains(&choice);
                 return Err(self.has_no(setting, value, choice.without(), users));
@@ -163,6 +164,11 @@ fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
             "--dispatch",
             mechanism.to_owned(),
             "--driver completion waits by its io_uring; leave out --dispatch, or use --driver readiness",
+        ),
+        (Driver::Completion, _) if config.mechanism.spin.is_some() => refused(
+            "--wait",
+            "spin".to_owned(),
+            "--driver completion waits by its io_uring; leave out --wait, or use --driver readiness",
         ),
         (Driver::Completion, _) if config.read_after_accept => refused(
             "--read-after-accept",

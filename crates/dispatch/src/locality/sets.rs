@@ -17,6 +17,18 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::poll::PollFd;
 
+/// The rule that moves descriptors between sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// Section 4.1: falls after N-1 polls of its set without an event, and rises after events in two consecutive polls
+    /// of its set.
+    #[default]
+    Silences,
+    /// Section 3: a counter goes down by one with each poll of its set without an event, and up by one with an event.
+    /// It begins with N in each set. At 0 the descriptor falls; two above N it rises.
+    Counter,
+}
+
 /// Marks a descriptor without a position in the array.
 const ABSENT: u32 = u32::MAX;
 /// A number that no poll has.
@@ -36,11 +48,13 @@ pub(super) struct Member {
     event_at: u64,
     /// Time of the member's last event or of its insertion. Zero if nothing tunes itself.
     since: Nanos,
+    /// The counter of [`Rule::Counter`].
+    counter: u64,
 }
 
 impl Member {
     pub(super) fn new(payload: u64, locked: bool, since: Nanos) -> Member {
-        Member { payload, deadline: None, locked, quiet_since: 0, event_at: NEVER, since }
+        Member { payload, deadline: None, locked, quiet_since: 0, event_at: NEVER, since, counter: 0 }
     }
 
     /// The silence before an event at `now`. A locked member reports none, because it stays active however
@@ -63,6 +77,7 @@ pub(super) struct Sets {
     polled_at: Vec<u64>,
     /// Positions by descriptor number.
     places: Vec<u32>,
+    pub(super) rule: Rule,
     live_counter: u64,
     /// A silence below the horizon moves a member up with a single event.
     horizon: Nanos,
@@ -85,6 +100,7 @@ impl Sets {
             polls: vec![0; count],
             polled_at: vec![0; count],
             places: Vec::new(),
+            rule: Rule::default(),
             live_counter: u64::from(live_counter),
             horizon: Nanos::ZERO,
             moving: Vec::new(),
@@ -200,12 +216,27 @@ impl Sets {
                 if bits != 0 {
                     let gap = member.gap(now);
                     report(fd, member, bits, gap);
-                    if set > 0 && (member.event_at == poll - 1 || gap < self.horizon) {
+                    member.counter += 1;
+                    let rises = match self.rule {
+                        Rule::Silences => member.event_at == poll - 1 || gap < self.horizon,
+                        Rule::Counter => member.counter >= self.live_counter + 2,
+                    };
+                    if set == 0 {
+                        // Nothing is above: the counter would delay the fall.
+                        member.counter = member.counter.min(self.live_counter);
+                    } else if rises {
                         self.moving.push((fd, Move::Up));
                     }
                     (member.event_at, member.quiet_since) = (poll, poll);
-                } else if poll - member.quiet_since >= self.live_counter - 1 && !member.locked {
-                    self.moving.push((fd, Move::Down));
+                } else {
+                    member.counter = member.counter.saturating_sub(calls);
+                    let falls = match self.rule {
+                        Rule::Silences => poll - member.quiet_since >= self.live_counter - 1,
+                        Rule::Counter => member.counter == 0,
+                    };
+                    if falls && !member.locked {
+                        self.moving.push((fd, Move::Down));
+                    }
                 }
             }
         }
@@ -300,7 +331,7 @@ impl Sets {
 
     fn enter(&mut self, place: usize, set: usize) {
         let member = &mut self.members[place];
-        (member.quiet_since, member.event_at) = (self.polls[set], NEVER);
+        (member.quiet_since, member.event_at, member.counter) = (self.polls[set], NEVER, self.live_counter);
     }
 }
 

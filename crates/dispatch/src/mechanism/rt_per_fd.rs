@@ -13,14 +13,13 @@ use std::os::fd::RawFd;
 
 use base::Nanos;
 
-use super::rt_signals::poll_all;
-use super::signals::{Delivery, Signals};
-use super::{Change, Mechanism, MechanismCounts, RtFetch, RtSignals};
+use super::signals::{Delivery, Recovering};
+use super::{Change, Mechanism, MechanismCounts, Poll, RtFetch, RtSignals};
 use crate::capabilities::{Capabilities, Overflow};
 use crate::{Event, Waited};
 
 /// The mechanism with one signal per descriptor. It belongs to the thread that makes it.
-pub struct RtPerFd(Signals);
+pub struct RtPerFd(Recovering<Poll>);
 
 impl RtPerFd {
     /// An empty interest set whose queue is fetched as `fetch` says.
@@ -28,7 +27,7 @@ impl RtPerFd {
     /// # Errors
     /// As [`Mechanism::new`].
     pub fn with(fetch: RtFetch) -> io::Result<RtPerFd> {
-        Signals::new(fetch, Delivery::Collapsed).map(RtPerFd)
+        Recovering::new(fetch, Delivery::Collapsed).map(RtPerFd)
     }
 }
 
@@ -53,11 +52,11 @@ impl Mechanism for RtPerFd {
     }
 
     fn closing(&mut self, fd: RawFd) {
-        self.0.forget(fd);
+        self.0.closing(fd);
     }
 
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
-        self.0.wait(events, timeout, poll_all)
+        self.0.wait(events, timeout)
     }
 
     fn counts(&self) -> MechanismCounts {

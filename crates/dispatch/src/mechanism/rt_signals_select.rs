@@ -6,17 +6,13 @@ use std::os::fd::RawFd;
 
 use base::Nanos;
 
-use super::signals::{Delivery, Signals};
+use super::signals::{Delivery, Recovering};
 use super::{Change, Mechanism, MechanismCounts, RtFetch, RtSignals, Select};
 use crate::capabilities::Capabilities;
 use crate::{Event, Waited};
 
 /// The mechanism with recovery by select. It belongs to the thread that makes it.
-pub struct RtSignalsSelect {
-    signals: Signals,
-    /// All members; the mechanism waits for them only after an overflow.
-    all: Select,
-}
+pub struct RtSignalsSelect(Recovering<Select>);
 
 impl RtSignalsSelect {
     /// An empty interest set whose queue is fetched as `fetch` says.
@@ -24,7 +20,7 @@ impl RtSignalsSelect {
     /// # Errors
     /// As [`Mechanism::new`].
     pub fn with(fetch: RtFetch) -> io::Result<RtSignalsSelect> {
-        Ok(RtSignalsSelect { signals: Signals::new(fetch, Delivery::Each)?, all: Select::default() })
+        Recovering::new(fetch, Delivery::Each).map(RtSignalsSelect)
     }
 }
 
@@ -41,24 +37,18 @@ impl Mechanism for RtSignalsSelect {
     }
 
     fn update(&mut self, change: Change) -> io::Result<()> {
-        self.signals.update(change)?;
-        self.all.update(change)
+        self.0.update(change)
     }
 
     fn closing(&mut self, fd: RawFd) {
-        self.signals.forget(fd);
-        self.all.closing(fd);
+        self.0.closing(fd);
     }
 
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
-        let all = &mut self.all;
-        self.signals.wait(events, timeout, |_, events| {
-            while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
-            Ok(())
-        })
+        self.0.wait(events, timeout)
     }
 
     fn counts(&self) -> MechanismCounts {
-        self.signals.counts()
+        self.0.counts()
     }
 }

@@ -11,7 +11,7 @@
 //!   closed in the current generation. If the number is used again, its descriptor is polled instead of
 //!   believed. Numbers that were closed earlier have no announcements left and are believed.
 //! - Recovering from overflows. A full queue announces itself as SIGIO. The rest of the queue is thrown away
-//!   and every descriptor is polled, in the mechanism's own way (`recover`).
+//!   and every descriptor is polled, by the mechanism that [`Recovering`] keeps in step.
 //!
 //! Announcements go to the thread that made the set (F_SETOWN_EX); only that thread may wait. The signals
 //! stay blocked in it for good, because some may arrive after the set is gone. A thread can have one such set
@@ -32,8 +32,8 @@ use sys::poll::{self, PollFd, bits};
 use sys::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
-use super::patience::Patience;
-use super::{Change, MechanismCounts, poll_bits, poll_event};
+use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
+use crate::patience::Patience;
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
 /// The way in which the queue is fetched.
@@ -52,10 +52,10 @@ const LOOK_EVERY: u32 = 8;
 
 /// The state of one descriptor number.
 #[derive(Clone, Copy)]
-pub(super) struct Member {
-    pub(super) token: Token,
+struct Member {
+    token: Token,
     /// The member's interest; `None` for a number that is not a member.
-    pub(super) interest: Option<Interest>,
+    interest: Option<Interest>,
     /// The generation in which the number was closed last.
     closed_in: Option<u64>,
     /// The descriptor is in `to_poll`.
@@ -77,7 +77,7 @@ pub(super) enum Delivery {
 }
 
 /// The descriptors and the queue.
-pub(super) struct Signals {
+struct Signals {
     queue: OwnedFd,
     thread: Thread,
     fetch: RtFetch,
@@ -97,6 +97,41 @@ pub(super) struct Signals {
     counts: MechanismCounts,
 }
 
+/// Signals, and the mechanism that finds every ready member after an overflow. It belongs to the thread that makes it.
+pub(super) struct Recovering<R> {
+    signals: Signals,
+    /// All members; the mechanism waits for them only after an overflow.
+    all: R,
+}
+
+impl<R: Mechanism> Recovering<R> {
+    pub(super) fn new(fetch: RtFetch, delivery: Delivery) -> io::Result<Recovering<R>> {
+        Ok(Recovering { signals: Signals::new(fetch, delivery)?, all: R::new()? })
+    }
+
+    pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
+        self.signals.update(change)?;
+        self.all.update(change)
+    }
+
+    pub(super) fn closing(&mut self, fd: RawFd) {
+        self.signals.forget(fd);
+        self.all.closing(fd);
+    }
+
+    pub(super) fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+        let all = &mut self.all;
+        self.signals.wait(events, timeout, |events| {
+            while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
+            Ok(())
+        })
+    }
+
+    pub(super) fn counts(&self) -> MechanismCounts {
+        self.signals.counts
+    }
+}
+
 /// The result of fetching.
 struct Fetched {
     announcements: usize,
@@ -113,7 +148,7 @@ enum Slept {
 }
 
 impl Signals {
-    pub(super) fn new(fetch: RtFetch, delivery: Delivery) -> io::Result<Signals> {
+    fn new(fetch: RtFetch, delivery: Delivery) -> io::Result<Signals> {
         rt_signal::block()?;
         let mut this = Signals {
             queue: rt_signal::queue()?,
@@ -135,16 +170,6 @@ impl Signals {
         Ok(this)
     }
 
-    pub(super) fn counts(&self) -> MechanismCounts {
-        self.counts
-    }
-
-    /// Every member, for a poll of all of them.
-    pub(super) fn members(&self) -> impl Iterator<Item = (RawFd, Token, Interest)> {
-        let known = self.members.iter().enumerate();
-        known.filter_map(|(fd, member)| Some((fd as RawFd, member.token, member.interest?)))
-    }
-
     fn member(&mut self, fd: RawFd) -> &mut Member {
         let index = fd as usize;
         if index >= self.members.len() {
@@ -153,7 +178,7 @@ impl Signals {
         &mut self.members[index]
     }
 
-    pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
+    fn update(&mut self, change: Change) -> io::Result<()> {
         let fd = change.fd;
         let Some(interest) = change.to else {
             self.forget(fd);
@@ -179,7 +204,7 @@ impl Signals {
     }
 
     /// Forgets a descriptor. Its number is free, and announcements in the queue belong to its past life.
-    pub(super) fn forget(&mut self, fd: RawFd) {
+    fn forget(&mut self, fd: RawFd) {
         self.mute.retain(|mute| *mute != fd);
         let (generation, member) = (self.generation, self.member(fd));
         // The number may be in `to_poll`. The poll skips it, or polls its next life.
@@ -195,11 +220,11 @@ impl Signals {
     }
 
     /// Waits as a mechanism does. After an overflow, `recover` reports every ready member.
-    pub(super) fn wait(
+    fn wait(
         &mut self,
         events: &mut Vec<Event>,
         timeout: Option<Nanos>,
-        mut recover: impl FnMut(&Signals, &mut Vec<Event>) -> io::Result<()>,
+        mut recover: impl FnMut(&mut Vec<Event>) -> io::Result<()>,
     ) -> io::Result<Waited> {
         let (before, patience) = (events.len(), Patience::new(timeout));
         loop {
@@ -216,7 +241,7 @@ impl Signals {
             if fetched.overflow {
                 self.counts.overflows += 1;
                 self.empty_queue()?;
-                recover(self, events)?;
+                recover(events)?;
             }
             self.poll_those_due(events)?;
             self.look_at_mute(events, idle)?;

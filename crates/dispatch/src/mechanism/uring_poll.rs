@@ -16,9 +16,9 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::uring_poll::{Completed, PollRing};
 
-use super::patience::Patience;
 use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
+use crate::patience::Patience;
 use crate::{Event, Interest, Token, Waited};
 
 /// The state of one descriptor number.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, FromArgMatches, ValueEnum};
+use dispatch::locality::Rule;
 use dispatch::mechanism::RtFetch;
 use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING};
 
@@ -59,6 +60,31 @@ fn rt_fetch(text: &str) -> Result<RtFetch, String> {
         "batch" => Ok(RtFetch::Batch),
         "sigtimedwait" => Ok(RtFetch::One),
         _ => Err("expected batch or sigtimedwait".to_owned()),
+    }
+}
+
+fn fdm_rule(text: &str) -> Result<Rule, String> {
+    match text {
+        "silences" => Ok(Rule::Silences),
+        "counter" => Ok(Rule::Counter),
+        _ => Err("expected silences or counter".to_owned()),
+    }
+}
+
+/// The way in which a loop waits for events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// As the mechanism does.
+    Block,
+    /// By polls that do not block, and short sleeps.
+    Spin,
+}
+
+fn waits(text: &str) -> Result<Waits, String> {
+    match text {
+        "block" => Ok(Waits::Block),
+        "spin" => Ok(Waits::Spin),
+        _ => Err("expected block or spin".to_owned()),
     }
 }
 
@@ -319,7 +345,15 @@ pub struct ServeFlags {
     #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub fdm_live_counter: Option<Tunable>,
 
-    /// fdm: empty polls before it sleeps; adaptive tunes it [default: 100]
+    /// fdm: rule that moves descriptors between poll sets: silences (default) or counter
+    #[arg(long, value_name = "RULE", value_parser = fdm_rule, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub fdm_rule: Option<Rule>,
+
+    /// Wait for events: block (default), or spin, which polls without blocking and sleeps for 500us after --sleep-threshold empty polls
+    #[arg(long, value_name = "HOW", value_parser = waits, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub wait: Option<Waits>,
+
+    /// fdm, --wait spin: empty polls before it sleeps; fdm can tune it by adaptive [default: 100 for fdm, 50 for others]
     #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub sleep_threshold: Option<Tunable>,
 

@@ -193,3 +193,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn by_the_counter_n_silences_more_than_events_make_it_fall_and_two_events_more_make_it_rise() {
+    let mut sets = Sets::new(2, 3);
+    sets.rule = Rule::Counter;
+    sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
+    let mut number = 0;
+    // The set after each call in which the descriptor has an event (1) or none (0), if its set is polled.
+    let mut sets_after = |events: &[u8]| -> Vec<usize> {
+        let one = |event: &u8| {
+            number += 1;
+            sets.settle((2, 1, Nanos::from_millis(number)), |_| i16::from(*event == 1), |_, _, _, _| ());
+            consistent(&sets);
+            sets.set_of_member(7)
+        };
+        events.iter().map(one).collect()
+    };
+    // Events of an active descriptor do not delay its fall beyond N silences; an event between them delays it by one.
+    assert_eq!(sets_after(&[1, 1, 1, 0, 0, 1, 0, 0]), [0, 0, 0, 0, 0, 0, 0, 1]);
+    // A silence takes back an event, unlike the rule of two consecutive polls.
+    assert_eq!(sets_after(&[1, 0, 1, 1]), [1, 1, 1, 0]);
+}

@@ -3,14 +3,14 @@
 use base::{Clock, Nanos, RealClock};
 
 /// The remaining time of a wait. Reads the clock only for a finite timeout.
-pub(super) enum Patience {
+pub(crate) enum Patience {
     None,
     Until(RealClock, Nanos),
     Endless,
 }
 
 impl Patience {
-    pub(super) fn new(timeout: Option<Nanos>) -> Patience {
+    pub(crate) fn new(timeout: Option<Nanos>) -> Patience {
         match timeout {
             Some(Nanos::ZERO) => Patience::None,
             Some(timeout) => {
@@ -22,7 +22,7 @@ impl Patience {
     }
 
     /// The timeout of the next call.
-    pub(super) fn left(&self) -> Option<Nanos> {
+    pub(crate) fn left(&self) -> Option<Nanos> {
         match self {
             Patience::None => Some(Nanos::ZERO),
             Patience::Until(clock, until) => Some(until.saturating_sub(clock.now())),
@@ -30,7 +30,7 @@ impl Patience {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.left() == Some(Nanos::ZERO)
     }
 }

@@ -1,0 +1,136 @@
+//! The wait of the FDM paper's servers, for any mechanism: calls that do not block, and short sleeps.
+//!
+//! ```text
+//!     call, call, call, ...  threshold reached   sleep, call, sleep, call, ...   an event: counts from 0 again
+//! ```
+//!
+//! A call is one wait of the mechanism without blocking. With the locality-aware mechanism it polls the sets that
+//! are due, and a sleep polls none. An event in a rarer set therefore waits until its set is due, however long the
+//! sleeps before it are. The paper tunes the threshold for each mechanism and each machine: it has 100 for its own
+//! and 50 for the others.
+//!
+//! [D]: every further empty call is followed by a sleep. The released source sleeps for 500 us; the paper's kernel
+//! had a tick of 10 ms, and slept for one or two.
+//!
+//! Such a server keeps its processor busy until the threshold, and sees an event up to a sleep late after it. A
+//! blocking wait is better in both. This wait exists for the paper's figures.
+
+use std::io;
+
+use base::Nanos;
+use sys::poll;
+
+use crate::mechanism::Mechanism;
+use crate::patience::Patience;
+use crate::{Event, Waited, unless_interrupted};
+
+/// The paper's usleep(500).
+const SLEEP: Nanos = Nanos::from_micros(500);
+
+/// The empty calls since the last event.
+pub(crate) struct Spin {
+    threshold: u32,
+    empty_calls: u32,
+}
+
+impl Spin {
+    /// Sleeps after each empty call once `threshold` consecutive calls were empty.
+    pub(crate) fn new(threshold: u32) -> Spin {
+        Spin { threshold, empty_calls: 0 }
+    }
+
+    /// Waits as [`Mechanism::wait`] does, without blocking in the mechanism.
+    pub(crate) fn wait(
+        &mut self,
+        mechanism: &mut impl Mechanism,
+        events: &mut Vec<Event>,
+        timeout: Option<Nanos>,
+    ) -> io::Result<Waited> {
+        let (before, patience) = (events.len(), Patience::new(timeout));
+        loop {
+            let waited = mechanism.wait(events, Some(Nanos::ZERO))?;
+            if events.len() > before {
+                self.empty_calls = 0;
+                return Ok(waited);
+            }
+            self.empty_calls = self.empty_calls.saturating_add(1);
+            if waited == Waited::Interrupted || patience.is_over() {
+                return Ok(waited);
+            }
+            if self.empty_calls >= self.threshold {
+                let sleep = patience.left().map_or(SLEEP, |left| left.min(SLEEP));
+                if unless_interrupted(poll::wait(&mut [], Some(sleep)))?.is_none() {
+                    return Ok(Waited::Interrupted);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::os::fd::RawFd;
+
+    use base::{Clock, RealClock};
+
+    use super::*;
+    use crate::mechanism::{Change, Epoll};
+    use crate::{Capabilities, Token};
+
+    /// Reports an event in the calls that say so, and notes the timeouts.
+    #[derive(Default)]
+    struct Scripted {
+        script: VecDeque<bool>,
+        timeouts: Vec<Option<Nanos>>,
+    }
+
+    impl Mechanism for Scripted {
+        const CAPABILITIES: Capabilities = Epoll::CAPABILITIES;
+
+        fn new() -> io::Result<Scripted> {
+            Ok(Scripted::default())
+        }
+
+        fn update(&mut self, _change: Change) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn closing(&mut self, _fd: RawFd) {}
+
+        fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+            self.timeouts.push(timeout);
+            if self.script.pop_front().unwrap_or(true) {
+                events.push(Event { token: Token(1), readable: true, writable: false, failed: false });
+            }
+            Ok(Waited::Ready)
+        }
+    }
+
+    #[test]
+    fn every_empty_call_past_the_threshold_is_followed_by_a_sleep() {
+        let mut mechanism = Scripted::default();
+        mechanism.script.extend([false; 6]);
+        let (mut spin, mut events, clock) = (Spin::new(3), Vec::new(), RealClock::new());
+        let began = clock.now();
+        spin.wait(&mut mechanism, &mut events, None).unwrap();
+        assert!(clock.now() - began >= SLEEP * 4, "it sleeps after the calls 3 to 6");
+        assert_eq!((events.len(), mechanism.timeouts.len()), (1, 7));
+        assert!(mechanism.timeouts.iter().all(|timeout| *timeout == Some(Nanos::ZERO)));
+        assert_eq!(spin.empty_calls, 0);
+    }
+
+    #[test]
+    fn empty_calls_count_over_several_waits_and_a_zero_timeout_is_one_call() {
+        let mut mechanism = Scripted::default();
+        mechanism.script.extend([false; 2]);
+        let (mut spin, mut events) = (Spin::new(100), Vec::new());
+        for empty in 1..=2 {
+            spin.wait(&mut mechanism, &mut events, Some(Nanos::ZERO)).unwrap();
+            assert_eq!(
+                (spin.empty_calls, mechanism.timeouts.len(), events.len()),
+                (empty, empty as usize, 0)
+            );
+        }
+    }
+}
