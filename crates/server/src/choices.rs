@@ -1,7 +1,9 @@
 //! Choices that several architectures offer, and their names on the command line.
 
+mod processes;
 mod wake;
 
+pub use processes::{PROCESSES, Processes};
 pub use wake::{WAKE, Wake};
 
 use base::{Nanos, UnitError};

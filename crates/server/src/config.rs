@@ -9,7 +9,7 @@ use site::{HostName, Options};
 
 use crate::accept::AcceptLimit;
 use crate::admin_access::{AdminAddress, Token};
-use crate::choices::{Driver, OverloadHook, Switch, URING};
+use crate::choices::{Driver, OverloadHook, PROCESSES, Processes, Switch, URING};
 use crate::clients::ClientSettings;
 use crate::setting::Chosen;
 
@@ -157,7 +157,7 @@ impl ServeConfig {
     /// Returns the system calls to keep besides those that every server makes.
     pub(crate) fn kept_calls(&self, starts_processes: bool) -> Calls {
         Calls {
-            processes: starts_processes,
+            processes: starts_processes || self.chosen.get(&PROCESSES) == Some(Processes::PerConnection),
             kernel_programs: self.loads_programs(),
             rings: self.driver() == Driver::Completion
                 || self.dispatch.is_some_and(|name| name.contains("uring")),

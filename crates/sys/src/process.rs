@@ -16,6 +16,7 @@
 //! - Signals go through a pidfd, so they never reach a later process with the same number.
 
 mod child;
+mod fork;
 
 use std::ffi::OsString;
 use std::io;
@@ -28,6 +29,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use crate::{check, cpu, descriptors, signal, thread};
 pub use child::{Child, Exit, Output};
+pub use fork::{Children, Fork};
 
 /// The standard input, output and error of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

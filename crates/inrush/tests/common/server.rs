@@ -162,11 +162,16 @@ impl Server {
 
     /// The processes that the server has started.
     pub fn children(&self) -> Vec<u32> {
+        self.children_of(self.child.id())
+    }
+
+    /// The processes that another process started.
+    pub fn children_of(&self, process: u32) -> Vec<u32> {
         let stat = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok();
         let parent = |stat: String| stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok();
         let folder = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
         let all = folder.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        all.filter(|process| stat(*process).and_then(parent) == Some(self.child.id())).collect()
+        all.filter(|child| stat(*child).and_then(parent) == Some(process)).collect()
     }
 
     /// The server's process id.

@@ -113,7 +113,7 @@ fn one_that_dies_takes_its_own_connection_and_those_in_the_queue_are_served_by_t
 #[test]
 fn they_do_not_outlive_a_parent_that_is_killed() {
     let files = Files::new();
-    for wake in ["--wake=exclusive", "--wake=mutex", "--wake=all"] {
+    for wake in ["--wake=exclusive", "--wake=one", "--wake=mutex", "--wake=all"] {
         let mut server = mp(&files, &["--workers=5", wake]);
         let workers = names(&mut server, 5);
         let mut client = server.client();
@@ -130,15 +130,17 @@ fn they_do_not_outlive_a_parent_that_is_killed() {
 }
 
 #[test]
-fn a_mutex_whose_holder_is_killed_goes_to_another() {
+fn a_mutex_or_a_wake_up_of_a_killed_worker_goes_to_another() {
     let files = Files::new();
-    let mut server = mp(&files, &["--workers=3", "--wake=mutex"]);
-    for (process, _) in names(&mut server, 3) {
-        kill(process, Signal::KILL);
-        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+    for wake in ["--wake=mutex", "--wake=one"] {
+        let mut server = mp(&files, &["--workers=3", wake]);
+        for (process, _) in names(&mut server, 3) {
+            kill(process, Signal::KILL);
+            assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+        }
+        server.eventually("replaced", |status| status.count("workers_started") == 6);
+        assert_eq!(server.stop().0, Some(0));
     }
-    server.eventually("replaced", |status| status.count("workers_started") == 6);
-    assert_eq!(server.stop().0, Some(0));
 }
 
 #[test]
@@ -188,6 +190,75 @@ fn their_number_follows_the_load() {
     server.eventually_of("as many as the reserve has", |server| server.children().len() == 3);
     assert_eq!(server.status().count("worker_deaths"), 0);
     server.stop_well();
+}
+
+#[test]
+fn a_process_is_forked_for_each_connection_and_gone_with_it() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--processes=per-connection", "--max-connections=4"]);
+    let forker = names(&mut server, 1)[0].0;
+    let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for client in &mut clients {
+        assert!(client.get(Files::MEDIUM.0).body == pattern(Files::MEDIUM.1));
+    }
+    let mut children = server.children_of(forker);
+    // The first one serves the first client.
+    children.sort();
+    assert_eq!((children.len(), server.status().connections()), (4, 4));
+    let mut refused = server.client();
+    refused.send_get(Files::SMALL.0, "");
+    assert_eq!(refused.response().status, 503);
+    // A child that is killed takes its own connection with it. The client of another does not notice.
+    kill(children[0], Signal::KILL);
+    server.eventually("one has died", |status| status.connections() == 3);
+    assert!(clients.remove(0).ends());
+    for client in &mut clients {
+        assert_eq!(client.get(Files::SMALL.0).status, 200);
+    }
+    drop((clients, refused));
+    let status = server.eventually("all gone", |status| status.connections() == 0);
+    assert_eq!(status.count("worker_deaths"), 1);
+    // The killed child took its counts along. The others have served two requests each, and the parent answered 503.
+    assert_eq!((status.count("closed"), status.count("requests")), (4, 7));
+    assert!(server.children_of(forker).is_empty());
+    server.stop_well();
+}
+
+#[test]
+fn forked_processes_finish_what_they_have_at_the_end() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--processes=per-connection", "--drain-timeout=60s"]);
+    let mut busy: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for client in &mut busy {
+        client.send("GET /small.bin HTTP/1.1\r\n");
+    }
+    server.eventually("all busy", |status| status.connections() == 3);
+    let mut idle = server.client();
+    assert_eq!(idle.get(Files::SMALL.0).status, 200);
+    server.signal(Signal::TERM);
+    server.refuses_connections();
+    assert!(idle.ends());
+    for client in &mut busy {
+        client.send("Host: x\r\n\r\n");
+        assert!(client.response().body == pattern(Files::SMALL.1));
+        assert!(client.ends());
+    }
+    assert_eq!(server.wait(), (Some(0), String::new()));
+}
+
+#[test]
+fn a_process_for_each_connection_has_no_settings_of_a_pool() {
+    let files = Files::new();
+    for (setting, flag) in
+        [("--workers", "--workers=3"), ("--wake", "--wake=one"), ("--access-log", "--access-log=-")]
+    {
+        let flags = ["serve", "--arch=mp", "--processes=per-connection", "--listen=127.0.0.1:0", flag];
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_inrush"));
+        let output = command.args(flags).arg(files.root()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(setting) && said.contains("per-connection"), "{said}");
+    }
 }
 
 #[test]

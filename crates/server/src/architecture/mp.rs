@@ -13,8 +13,12 @@
 //! connections than workers: even an idle connection holds a process while others wait in the queue. It also
 //! pays for switching between processes.
 //!
+//! With `--processes per-connection` there is one worker, which forks a process for each connection (see
+//! [`per_connection`]). The rest of this page is about the pool.
+//!
 //! The number of workers is fixed, or follows the load (`--min-spare`, `--max-spare`: see [`spares`]). The
-//! mutex of `--wake mutex` records its holder, and the parent unlocks it if the holder dies. The connection
+//! mutex of `--wake mutex` records its holder, and the parent unlocks it if the holder dies. With `--wake one` the
+//! parent is the waker; if a worker dies, it wakes another in its place. The connection
 //! limit bounds the number of workers. The rest of the limit is the workers' share in one accept phase.
 //!
 //! While every worker serves, the parent watches the queue (see `driver/full_pool`). It tells the worker
@@ -27,6 +31,7 @@
 //! deadline nor at a shutdown. They are started anew and not forked (see `processes`). The paper's numbers
 //! are Apache's: 150 workers.
 
+mod per_connection;
 mod spares;
 
 use std::io;
@@ -40,7 +45,7 @@ use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
 use crate::accept::{AcceptLimit, Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Choice, WAKE, Wake};
+use crate::choices::{Choice, PROCESSES, Processes, WAKE, Wake};
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::full_pool::{self, Pool, State};
@@ -61,9 +66,9 @@ use crate::slots::Share;
 use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};
 
-/// The supported ways to wake workers, the default first. The wait queue of wake-one would not survive a
-/// worker that dies while it queues. A worker's own accept queue would lose its connections with the worker.
-const WAKES: &[Wake] = &[Wake::Exclusive, Wake::Mutex, Wake::All];
+/// The supported ways to wake workers, the default first. A worker's own accept queue would lose its connections with
+/// the worker.
+const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All];
 /// Default maximum of workers: Apache's MaxClients in the paper.
 const WORKERS: usize = 150;
 /// Maximum value of --workers, more processes than any machine should run.
@@ -94,14 +99,17 @@ pub const MP: Architecture = Architecture {
     descriptors: |config| config.open_files() + most_workers(config) * DESCRIPTORS_PER_WORKER,
     spreads: true,
     uses: &[Choice::Overload],
-    settings: &[&WAKE, &spares::MINIMUM, &spares::MAXIMUM],
+    settings: &[&WAKE, &PROCESSES, &spares::MINIMUM, &spares::MAXIMUM],
     start,
     work: Some(work),
 };
 
 /// Maximum workers at once, at most the number of allowed connections.
 fn most_workers(config: &ServeConfig) -> usize {
-    config.workers.unwrap_or(WORKERS).min(config.max_connections)
+    match config.chosen.get(&PROCESSES) {
+        Some(Processes::PerConnection) => 1,
+        _ => config.workers.unwrap_or(WORKERS).min(config.max_connections),
+    }
 }
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
@@ -114,11 +122,12 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
             accepted: format!("mp has 1 to {MOST_WORKERS} worker processes"),
         });
     }
+    per_connection::refuse_what_it_has_not(config)?;
     let spares = Spares::chosen(&config.chosen)?;
     let wake = plan.wake(MP.name, WAKES)?;
     let ControlledQueue { listeners, control } = plan.listen_once()?;
     let addresses = addresses(&listeners);
-    let waiters = Waiters::new(wake, most, &listeners).map_err(system("make the waiters"))?;
+    let waiters = Waiters::new(wake, &listeners).map_err(system("make the waiters"))?;
     let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;
     let service = SharedSite::of_one_thread(plan.hosts()).counts();
     let role = Role {
@@ -196,12 +205,14 @@ impl Parent {
             let tick = self.control.as_ref().and_then(AcceptControl::watches_at);
             let next = [self.fleet.due(), looks, full.until, tick].into_iter().flatten().min();
             let mut set = [self.stop.descriptor(), self.fleet.ready()].map(|ready| readable(&ready)).to_vec();
+            set.extend(self.waiters.calls_the_waker().iter().map(readable));
             let first_queue = set.len();
             if full.queues {
                 set.extend(self.listeners.iter().map(|listener| readable(&listener.socket)));
             }
             sleep(&mut set, next.map(|next| next.saturating_sub(now)))?;
             self.attend()?;
+            self.waiters.wake(&self.listeners, &self.acceptor.limit)?;
             self.tick(clock.now());
             if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
                 self.control.iter_mut().for_each(AcceptControl::stir);
@@ -348,6 +359,9 @@ fn bury(waiters: &Waiters, event: &Event) {
 
 /// Runs a worker process: it takes up to accept-limit connections, serves them in turn, and repeats.
 fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
+    if worker.plan.config().chosen.get(&PROCESSES) == Some(Processes::PerConnection) {
+        return per_connection::work(worker, control);
+    }
     // The worker does not keep the short turns of the parent's thread.
     let _ = sys::thread::set_slice(Nanos::ZERO);
     let mut inherited = std::mem::take(&mut worker.inherited).into_iter();
@@ -357,7 +371,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let config = worker.plan.config();
     let share = config.max_connections / most_workers(config);
     let wake = worker.plan.wake(MP.name, WAKES)?;
-    let waiters = Waiters::open(wake, waiters).map_err(system("map the waiters"))?;
+    let waiters = Waiters::open(wake, waiters, worker.place).map_err(system("map the waiters"))?;
     let slot = Arc::clone(&worker.slot);
     let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));
     let share = Share::alone(share);

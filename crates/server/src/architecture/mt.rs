@@ -137,7 +137,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let addresses = addresses(&sets[0]);
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
-    let group = Group::new(sets, share, wake, acceptors).map_err(system("make the waiters"))?;
+    let group = Group::new(sets, share, wake).map_err(system("make the waiters"))?;
     let group = Arc::new(group);
     let service = Costly {
         site: SharedSite::new(plan.hosts()),

@@ -28,7 +28,7 @@ pub static WAKE: Setting<Wake> = Setting::new(Declaration {
     value: "HOW",
     help: "Tasks to wake for a connection",
     more: Some(
-        "mt: exclusive (default), one, mutex, all or reuseport. mp: exclusive (default), mutex or all. per-core: \
+        "mt: exclusive (default), one, mutex, all or reuseport. mp: exclusive (default), one, mutex or all. per-core: \
          reuseport (default), or steered: the loop on the CPU that received the connection.",
     ),
     without: "has one waiter for connections, so none to choose",

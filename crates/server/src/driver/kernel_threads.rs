@@ -69,15 +69,14 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes a group without threads. At most `acceptors` threads will accept, from one common set of listeners or from
-    /// one set each.
+    /// Makes a group without threads. They will accept from one common set of listeners or from one set each.
     ///
     /// # Errors
     /// No descriptor or memory is left.
-    pub fn new(sets: Vec<Vec<Listener>>, share: Share, wake: Wake, acceptors: usize) -> io::Result<Group> {
+    pub fn new(sets: Vec<Vec<Listener>>, share: Share, wake: Wake) -> io::Result<Group> {
         let addresses = sets.first().map_or(1, Vec::len);
         let listeners: Vec<Listener> = sets.into_iter().flatten().collect();
-        let waiters = Waiters::new(wake, acceptors, &listeners)?;
+        let waiters = Waiters::new(wake, &listeners)?;
         Group::waiting_by(waiters, listeners, addresses, share, IdleThreads::default())
     }
 
@@ -576,7 +575,7 @@ mod tests {
         let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
         let address = listeners[0].address;
         let share = Share::alone(4);
-        let group = Group::new(vec![listeners], share.clone(), Wake::Exclusive, 1).unwrap();
+        let group = Group::new(vec![listeners], share.clone(), Wake::Exclusive).unwrap();
         let settings = LiveSettings::new(Settings::default());
         let lender = Lender::new(Unavailable, settings, None, group.clock(), 1);
         let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1)));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   exclusive   each in an epoll of its own, EPOLLEXCLUSIVE      the kernel wakes one
-//!   one         each in a wait queue by futex                    the waker decides, and wakes one
+//!   one         each on one futex                                the waker decides, and wakes the first
 //!   mutex       one in poll, the others for a mutex              the one, who then lets the next in
 //!   all         each in poll                                     the kernel wakes all
 //!   reuseport   each in poll, on an accept queue of its own      the kernel, by a hash of the addresses
@@ -13,27 +13,34 @@
 //!
 //! Under [`Wake::One`] the caller of [`Waiters::wake`] is the waker. Edges report new connections to it, and several
 //! edges may come as one. So it reads the number of waiting connections, and wakes a waiter for each accept-limit of
-//! them. If all waiters were at work, the first to finish finds the connection.
+//! them. If all waiters were at work, the first to finish finds the connection. The kernel keeps the queue of the futex,
+//! so a process that dies leaves it. Waiters could not repair a queue of their own.
 //!
 //! Invariants: a woken waiter tries the listeners, or the next wake-up sees it; the stop wakes every waiter, directly
 //! or by [`Waiters::wake_all`] after it.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::{Limit, Nanos};
+use rustix::thread::futex::{self, Flags};
 use sys::epoll::{self, Operation};
 use sys::poll::{self, PollFd};
 use sys::shared::SharedArray;
-use wake::{Event, Kind, Mutex, Queue, Woken};
+use wake::Mutex;
 
 use crate::accept::LiveLimit;
 use crate::choices::Wake;
 use crate::listener::Listener;
 
-/// The mutex has a cache line of its own, in front of the queue.
-const MUTEX_WORDS: usize = 16;
+/// The mutex and the futex have a cache line each.
+const MUTEX: usize = 0;
+const FUTEX: usize = 16;
+const WORDS: usize = 32;
+/// Wakes sleepers of every number.
+const EVERY_BIT: NonZeroU32 = NonZeroU32::MAX;
 /// Marks the stop among the waker's events.
 const STOP: u64 = u64::MAX;
 /// The most listeners that one call reports to the waker; the next call reports the others.
@@ -44,22 +51,24 @@ const EVENTS: usize = 16;
 pub struct Waiters {
     wake: Wake,
     words: SharedArray<AtomicU32>,
+    /// The sleepers that [`Waiters::wake_all`] wakes: bits of their numbers.
+    ours: NonZeroU32,
     /// The waker's interest set, if the strategy has a waker.
     edges: Option<OwnedFd>,
 }
 
 impl Waiters {
-    /// Makes the state for at most `most` waiters of these listeners.
+    /// Makes the state for the waiters of these listeners.
     ///
     /// # Errors
     /// No descriptor or memory is left.
-    pub fn new(wake: Wake, most: usize, listeners: &[Listener]) -> io::Result<Waiters> {
-        let words = SharedArray::create(MUTEX_WORDS + Queue::words(most))?;
+    pub fn new(wake: Wake, listeners: &[Listener]) -> io::Result<Waiters> {
+        let words = SharedArray::create(WORDS)?;
         let edges = match wake {
             Wake::One => Some(interest_set(listeners, epoll::bits::ET)?),
             _ => None,
         };
-        Ok(Waiters { wake, words, edges })
+        Ok(Waiters { wake, words, ours: EVERY_BIT, edges })
     }
 
     /// Returns the memory that another process opens; that process knows the strategy already.
@@ -67,17 +76,19 @@ impl Waiters {
         self.words.as_fd()
     }
 
-    /// Opens the waiters of another process, which is also the waker if the strategy has one.
+    /// Opens the waiters of another process, which is also the waker if the strategy has one. The only waiter of this
+    /// process has the number `index`.
     ///
     /// # Errors
     /// EINVAL if the memory is not that of waiters; ENOMEM.
-    pub fn open(wake: Wake, memory: OwnedFd) -> io::Result<Waiters> {
-        Ok(Waiters { wake, words: SharedArray::open(memory)?, edges: None })
+    pub fn open(wake: Wake, memory: OwnedFd, index: usize) -> io::Result<Waiters> {
+        Ok(Waiters { wake, words: SharedArray::open(memory)?, ours: bit(index), edges: None })
     }
 
-    /// Notes that the process of a waiter has died. If that waiter had the mutex, lets the next one in.
+    /// Notes that the process of a waiter has died. If that waiter had the mutex or a wake-up, lets the next one in.
     pub fn bury(&self, index: usize) {
-        Mutex::new(&self.words[0]).unlock_for_the_dead(index);
+        Mutex::new(&self.words[MUTEX]).unlock_for_the_dead(index);
+        self.wake_sleepers(1, EVERY_BIT);
     }
 
     /// Makes the waiter of an unused number below `most`. It waits for `listeners`, all or its own, until `stop` is
@@ -118,34 +129,28 @@ impl Waiters {
         let count = unless_interrupted(epoll::wait(edges, &mut events, Some(Nanos::ZERO)))?;
         let events = &events[..count];
         if events.iter().any(|event| event.bits() & (epoll::bits::ERR | epoll::bits::HUP) != 0) {
-            self.queue().wake(Event::Error);
+            self.wake_sleepers(u32::MAX, EVERY_BIT);
         } else if !events.is_empty() {
-            self.wake_for(Listener::queues(listeners).depth, limit.get().of_a_thread());
+            self.wake_sleepers(
+                needed(Listener::queues(listeners).depth, limit.get().of_a_thread()),
+                EVERY_BIT,
+            );
         }
         Ok(())
     }
 
-    /// Wakes a waiter for each accept-limit of the connections, at least one.
-    fn wake_for(&self, connections: u32, limit: Limit) {
-        let each = match limit {
-            Limit::AtMost(most) => most.max(1),
-            Limit::Infinite => u32::MAX,
-        };
-        for _ in 0..connections.div_ceil(each).max(1) {
-            if self.queue().wake(Event::DataReady) == Woken::default() {
-                // Every waiter is at work.
-                return;
-            }
-        }
-    }
-
-    /// Wakes every waiter that sleeps in the wait queue. Call it after the stop has become readable.
+    /// Wakes every waiter of this process that sleeps on the futex. Call it after the stop has become readable.
     pub fn wake_all(&self) {
-        self.queue().wake(Event::Close);
+        self.wake_sleepers(u32::MAX, self.ours);
     }
 
-    fn queue(&self) -> Queue<'_> {
-        Queue::new(&self.words[MUTEX_WORDS..])
+    /// Wakes the first `count` sleepers with one of these bits, in the order in which they went to sleep. A waiter that
+    /// is about to sleep does not.
+    fn wake_sleepers(&self, count: u32, bits: NonZeroU32) {
+        let futex = &self.words[FUTEX];
+        futex.fetch_add(1, Ordering::Release);
+        let most = count.min(i32::MAX as u32);
+        futex::wake_bitset(futex, Flags::empty(), most, bits).expect("the word is mapped");
     }
 }
 
@@ -179,7 +184,7 @@ impl<'a> Waiter<'a> {
     /// Waits for its turn if only one waiter accepts at a time. The waiter keeps the turn until a connection comes.
     /// Blocks.
     pub fn turn(&self) -> Option<Turn<'a>> {
-        let mutex = Mutex::new(&self.shared.words[0]);
+        let mutex = Mutex::new(&self.shared.words[MUTEX]);
         (self.shared.wake == Wake::Mutex).then(|| {
             mutex.lock(self.index, || {});
             Turn(mutex)
@@ -195,23 +200,18 @@ impl<'a> Waiter<'a> {
             (Some(set), _) => {
                 unless_interrupted(epoll::wait(set, &mut [epoll::Event::EMPTY], None)).map(drop)
             }
-            (None, Wake::One) => self.wait_in_the_queue(),
+            (None, Wake::One) => self.wait_on_the_futex(),
             (None, _) => self.poll(None).map(drop),
         }
     }
 
-    fn wait_in_the_queue(&self) -> io::Result<()> {
-        let queue = self.shared.queue();
-        queue.enqueue(self.index, Kind::Exclusive);
-        // A connection that came before this caller entered the queue has woken another waiter or none.
-        match self.poll(Some(Nanos::ZERO)) {
-            Ok(0) => drop(queue.sleep(self.index)),
-            // The thread tries the listeners next, as after a wake-up.
-            Ok(_) => drop(queue.withdraw(self.index)),
-            Err(error) => {
-                queue.withdraw(self.index);
-                return Err(error);
-            }
+    fn wait_on_the_futex(&self) -> io::Result<()> {
+        let futex = &self.shared.words[FUTEX];
+        let seen = futex.load(Ordering::Acquire);
+        // A connection that came before the load has woken another waiter or none.
+        if self.poll(Some(Nanos::ZERO))? == 0 {
+            // Returns at once if the word has changed. The caller tries the listeners after every return.
+            let _ = futex::wait_bitset(futex, Flags::empty(), seen, None, bit(self.index));
         }
         Ok(())
     }
@@ -222,6 +222,20 @@ impl<'a> Waiter<'a> {
         set.push(readable(&self.stop));
         sleep(&mut set, timeout)
     }
+}
+
+/// The waiters that these connections need: one for each accept-limit of them, at least one.
+fn needed(connections: u32, limit: Limit) -> u32 {
+    let each = match limit {
+        Limit::AtMost(most) => most.max(1),
+        Limit::Infinite => u32::MAX,
+    };
+    connections.div_ceil(each).max(1)
+}
+
+/// The bit of a waiter among the sleepers; others may share it.
+fn bit(index: usize) -> NonZeroU32 {
+    NonZeroU32::new(1 << (index % 32)).expect("one bit is set")
 }
 
 /// Makes an epoll that watches the listeners with the flags `how`.

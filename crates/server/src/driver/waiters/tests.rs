@@ -72,7 +72,7 @@ fn wake_until(waiters: &Waiters, listeners: &[Listener], stop: &OwnedFd, limit: 
 fn every_connection_finds_somebody_and_the_stop_everybody() {
     for wake in [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All] {
         let (listeners, stop) = (listeners(), stop());
-        let waiters = Waiters::new(wake, WAITERS, &listeners).unwrap();
+        let waiters = Waiters::new(wake, &listeners).unwrap();
         let (taken, woken) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let limit = LiveLimit::new(AcceptLimit::Adaptive);
         std::thread::scope(|scope| {
@@ -98,22 +98,37 @@ fn every_connection_finds_somebody_and_the_stop_everybody() {
 
 #[test]
 fn the_waker_wakes_as_many_as_the_connections_need() {
-    let listeners = listeners();
-    let waiters = Waiters::new(Wake::One, WAITERS, &listeners).unwrap();
-    let asleep = || {
-        let queue = waiters.queue();
-        (0..WAITERS).filter(|index| queue.withdraw(*index).is_none()).count()
-    };
-    for (connections, limit, left) in [
-        (1, Limit::AtMost(1), 3),
-        (3, Limit::AtMost(1), 1),
+    for (connections, limit, count) in [
+        (1, Limit::AtMost(1), 1),
+        (3, Limit::AtMost(1), 3),
         (3, Limit::AtMost(2), 2),
-        (4, Limit::Infinite, 3),
-        (0, Limit::AtMost(1), 3),
-        (9, Limit::AtMost(1), 0),
+        (4, Limit::Infinite, 1),
+        (0, Limit::AtMost(1), 1),
     ] {
-        (0..WAITERS).for_each(|index| waiters.queue().enqueue(index, Kind::Exclusive));
-        waiters.wake_for(connections, limit);
-        assert_eq!(asleep(), left, "{connections} connections, {limit:?}");
+        assert_eq!(needed(connections, limit), count, "{connections} connections, {limit:?}");
     }
+}
+
+#[test]
+fn a_process_wakes_its_own_sleeper_and_another_in_place_of_a_dead_one() {
+    let waiters = Waiters::new(Wake::One, &[]).unwrap();
+    let memory = || waiters.memory().try_clone_to_owned().unwrap();
+    let [first, second] = [3, 4].map(|index| Waiters::open(Wake::One, memory(), index).unwrap());
+    let (stop, woken) = (stop(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for (index, own) in [(3, &first), (4, &second)] {
+            let (stop, woken) = (&stop, &woken);
+            scope.spawn(move || {
+                own.waiter(index, &[], stop.as_fd()).unwrap().wait().unwrap();
+                woken.fetch_add(index, Ordering::AcqRel);
+            });
+        }
+        // A thread that does not sleep yet is not woken. The loop asks again until it was.
+        while woken.load(Ordering::Acquire) < 3 {
+            first.wake_all();
+        }
+        while woken.load(Ordering::Acquire) < 7 {
+            waiters.bury(9);
+        }
+    });
 }
