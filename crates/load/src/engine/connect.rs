@@ -22,7 +22,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn start_session(&mut self, intended: Nanos) {
         let workload = self.settings.workload;
         let mut draws = Draws::new(self.session_seeds.next_u64());
-        let requests = workload.session_length(&mut draws);
+        let mut requests = workload.session_length(&mut draws);
+        if self.schedule.is_in_mid_session() {
+            requests = draws.between(1, requests.into()) as u32;
+        }
         let request = workload.pick(&mut draws);
         let account = self.metrics.ledger.offer(requests, self.settings.counted.contains(intended));
         self.metrics.recorder.offered(requests);
@@ -237,6 +240,31 @@ mod tests {
             "210 places, 5 % more than 2000/s need: {stalled:?}"
         );
         assert_eq!(stalled.total(), stalled.get(Outcome::NoTime));
+    }
+
+    #[test]
+    fn clients_in_mid_session_have_half_of_its_requests_before_them() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let clients = std::num::NonZeroU32::new(400).unwrap();
+        let requests = Some("20".parse().unwrap());
+        let client = Client::Closed { clients };
+        let config = Config { requests_per_connection: requests, ..Config::new(vec![url], client) };
+        let plan = prepare(config).unwrap();
+        let clock = SimulatedClock::new(WallTime::default());
+        let mut offered = |schedule: Schedule| {
+            let sockets = KernelSockets::new(plan.target, Sources::of_thread(&plan, 0)).unwrap();
+            let (origin, seeds) = (clock.now(), plan.config.seed.rng());
+            let mut engine =
+                Engine::new(clock.clone(), origin, Settings::of(&plan), schedule, seeds, sockets);
+            (0..100).for_each(|_| engine.start_sessions(Nanos::ZERO));
+            engine.metrics.ledger.all().offered()
+        };
+        let new = || Schedule::closed(clients.get(), Nanos::ZERO);
+        assert_eq!(offered(new()), 400 * 20);
+        let mean = offered(new().with_clients_in_mid_session()) as f64 / 400.0;
+        // The mean of 1 to 20 is 10.5; that of 400 draws has a standard error of 0.29.
+        assert!((9.3..11.7).contains(&mean), "{mean}");
     }
 
     #[test]

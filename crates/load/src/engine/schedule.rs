@@ -27,7 +27,12 @@ pub enum Schedule {
     /// Sessions by an arrival process, up to the run's end.
     Open { arrivals: Peekable<Arrivals>, tempo: Tempo, passage: Passage },
     /// Sessions by the free places, each with the time it is due.
-    Places { free: BinaryHeap<Reverse<Nanos>>, busy: Busy },
+    Places {
+        free: BinaryHeap<Reverse<Nanos>>,
+        busy: Busy,
+        /// Number of coming sessions that begin in the middle.
+        in_mid_session: u32,
+    },
 }
 
 /// The time for which a session keeps its place.
@@ -59,7 +64,28 @@ impl Schedule {
 
     fn places(count: u32, spread: Nanos, busy: Busy) -> Schedule {
         let first = |place| spread * u64::from(place) / u64::from(count);
-        Schedule::Places { free: (0..count).map(|place| Reverse(first(place))).collect(), busy }
+        let free = (0..count).map(|place| Reverse(first(place))).collect();
+        Schedule::Places { free, busy, in_mid_session: 0 }
+    }
+
+    /// Lets the first session of each place begin in the middle, so that the clients are a stationary population from the
+    /// start. Otherwise all of them would end their sessions, and reconnect, at about the same time.
+    pub fn with_clients_in_mid_session(mut self) -> Schedule {
+        if let Schedule::Places { free, in_mid_session, .. } = &mut self {
+            *in_mid_session = free.len() as u32;
+        }
+        self
+    }
+
+    /// Returns true if the session that was taken last begins in the middle.
+    pub fn is_in_mid_session(&mut self) -> bool {
+        match self {
+            Schedule::Places { in_mid_session, .. } if *in_mid_session > 0 => {
+                *in_mid_session -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The time for which a session keeps its place; `None` without places.

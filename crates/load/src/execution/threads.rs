@@ -183,7 +183,7 @@ pub(crate) fn run_population(
         counted: Window { from: Nanos::ZERO, until: config.window().until },
         ..Settings::of(plan)
     };
-    let schedule = Schedule::closed(clients, population.spread(config.warmup));
+    let schedule = Schedule::closed(clients, population.spread(config.warmup)).with_clients_in_mid_session();
     let mut seeds = config.seed.child(&format!("population/{population}/{}", share.index)).rng();
     let thread = plan.population_thread(number, share);
     if population.sessions().is_some() {

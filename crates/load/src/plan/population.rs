@@ -16,6 +16,7 @@
 //!
 //! Hot and cold clients are closed-loop clients of the ordinary engine. For the others, which hold
 //! connections, the engine has loops of its own. All connect during the warm-up, as far as its length allows.
+//! Hot and cold clients begin in the middle of a session: the first session has from one request to all of them.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
