@@ -116,10 +116,11 @@ pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
     servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load))).collect()
 }
 
-/// Returns the times of one run of a capacity search, and the number of runs that narrow the capacity down.
+/// Returns the times of one run of a capacity search, and the number of runs that narrow the capacity down. A full run
+/// outlasts the queues several times: 4096 connections are 200 ms of work for a server of 20,000/s.
 pub fn search_run(form: Form) -> (RunTime, usize) {
     match form {
-        Form::Full => (RunTime { warmup: Nanos::from_millis(150), measured: Nanos::from_millis(350) }, 5),
+        Form::Full => (RunTime { warmup: Nanos::from_millis(400), measured: Nanos::SECOND }, 5),
         Form::Quick => (RunTime { warmup: Nanos::from_millis(60), measured: Nanos::from_millis(140) }, 3),
     }
 }
