@@ -20,11 +20,15 @@ use support::impaired::{Conditions, Impaired};
 use support::pattern;
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
-use sys::process::{Program, this_program};
+use sys::process::{Child, Program, this_program};
 use usertcp::link::{AfXdp, Tun};
 use usertcp::{Config, Link, LinkError, SourceNet, Stack};
 
 const NET: &str = "10.94.0.0/24";
+/// The address of a server behind a link.
+const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);
+/// Looks for something that the kernel does in a moment.
+const LOOKS: u32 = 10_000;
 
 /// A namespace with its loopback link up; `None`, and a printed reason, without namespaces.
 fn namespace() -> Option<(NetworkNamespace, Route)> {
@@ -187,22 +191,13 @@ fn exchanges_over_ipv6_complete() {
 
 #[test]
 fn exchanges_over_af_xdp_complete() {
-    let (Some((here, mut route)), Some((there, mut other))) = (namespace(), namespace()) else { return };
-    route.create_veth("client", there.as_fd(), "server").unwrap();
-    let server_address = Ipv4Addr::new(10, 91, 0, 1);
-    let link_there = other.link_index("server").unwrap();
-    other.add_address(link_there, server_address, 24).unwrap();
-    other.set_up(link_there).unwrap();
-    let link_here = route.link_index("client").unwrap();
-    route.set_up(link_here).unwrap();
+    let Some((here, there)) = two_ends() else { return };
     let net: SourceNet = NET.parse().unwrap();
-    other.add_route(net.network(), net.prefix_length(), link_there, None).unwrap();
-    let (server, wrong) = serve(&there, SocketAddr::from((server_address, 0)));
+    let (server, wrong) = serve(&there, SocketAddr::from((BEHIND, 0)));
     let clock = RealClock::new();
     let refused = here.enter(|| AfXdp::open("client", server.ip(), net, false, &clock)).unwrap();
     assert!(matches!(refused, Err(LinkError::NotOurs { .. })));
-    let opened = here.enter(|| AfXdp::open("client", server.ip(), net, true, &clock)).unwrap();
-    let Some(af_xdp) = link(opened) else { return };
+    let Some(af_xdp) = link(here.enter(open_af_xdp).unwrap()) else { return };
     let mut stack = stack(af_xdp, server, net, Seed(1), &clock);
     all_complete(&run(&mut stack, &clock, Seed(1), 300, 300_000), &wrong);
 }
@@ -245,31 +240,96 @@ fn what_is_not_ours_is_refused() {
     assert!(net.contains(Ipv4Addr::new(10, 94, 0, 77).into()));
 }
 
-/// The child of the test below: creates a device and waits to be killed.
+/// The two ends of a link: the namespace of `client`, and that of a server at [`BEHIND`]. `None` without namespaces.
+fn two_ends() -> Option<(NetworkNamespace, NetworkNamespace)> {
+    let (Some((here, mut route)), Some((there, mut other))) = (namespace(), namespace()) else { return None };
+    route.create_veth("client", there.as_fd(), "server").unwrap();
+    let link_there = other.link_index("server").unwrap();
+    other.add_address(link_there, BEHIND, 24).unwrap();
+    other.set_up(link_there).unwrap();
+    let link_here = route.link_index("client").unwrap();
+    route.set_up(link_here).unwrap();
+    let net: SourceNet = NET.parse().unwrap();
+    other.add_route(net.network(), net.prefix_length(), link_there, None).unwrap();
+    Some((here, there))
+}
+
+fn open_af_xdp() -> Result<AfXdp, LinkError> {
+    AfXdp::open("client", BEHIND.into(), NET.parse().unwrap(), true, &RealClock::new())
+}
+
+/// The children of the tests below: each opens a link and waits to be killed.
 #[test]
-#[ignore = "started by a_killed_process_leaves_nothing_behind"]
-fn child_that_holds_a_device() {
-    let _tun = Tun::open(Ipv4Addr::LOCALHOST.into(), NET.parse().unwrap()).unwrap();
-    println!("the device is there");
+#[ignore = "started by other tests"]
+fn child_over_tun() {
+    hold(Tun::open(Ipv4Addr::LOCALHOST.into(), NET.parse().unwrap()).unwrap());
+}
+
+#[test]
+#[ignore = "started by other tests"]
+fn child_over_af_xdp() {
+    hold(open_af_xdp().unwrap());
+}
+
+fn hold<L>(_link: L) {
+    println!("the link is there");
     io::stdout().flush().unwrap();
     sys::poll::wait(&mut [], None).unwrap();
 }
 
+fn start(child: &str, namespace: &NetworkNamespace) -> Child {
+    let program =
+        Program::new(this_program().unwrap()).arguments(["--exact", child, "--ignored", "--nocapture"]);
+    program.in_namespace(Some(namespace.as_fd())).start().unwrap()
+}
+
+/// Kills a child with its link open, and children a while after their start, one 2 ms later than the other. Calls
+/// `check` after each.
+fn kill_at_many_moments(child: &str, namespace: &NetworkNamespace, mut check: impl FnMut()) {
+    let mut holding = start(child, namespace);
+    let mut said = io::BufReader::new(holding.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().ends_with("the link is there")), "it has ended");
+    for (mut child, after) in
+        std::iter::once((holding, 0)).chain((0..20).map(|moment| (start(child, namespace), 2 * moment)))
+    {
+        sys::poll::wait(&mut [], Some(Nanos::from_millis(after))).unwrap();
+        child.kill().unwrap();
+        child.wait(Nanos::MAX).unwrap();
+        check();
+    }
+}
+
 #[test]
-fn a_killed_process_leaves_nothing_behind() {
+fn a_process_killed_at_any_moment_leaves_no_device_and_no_route() {
     let Some((namespace, mut route)) = namespace() else { return };
     let net: SourceNet = NET.parse().unwrap();
     if link(namespace.enter(|| Tun::open(Ipv4Addr::LOCALHOST.into(), net)).unwrap()).is_none() {
         return;
     }
-    let arguments = ["--exact", "child_that_holds_a_device", "--ignored", "--nocapture"];
-    let program = Program::new(this_program().unwrap()).arguments(arguments);
-    let mut child = program.in_namespace(Some(namespace.as_fd())).start().unwrap();
-    let mut said = io::BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(said.any(|line| line.unwrap().ends_with("the device is there")), "it has ended");
-    assert!(route.networks(net.network()).unwrap().contains(&(net.network(), 24)));
-    child.kill().unwrap();
-    child.wait(Nanos::MAX).unwrap();
-    assert!(route.link_index("inrush0").is_err());
-    assert!(!route.networks(net.network()).unwrap().contains(&(net.network(), 24)));
+    let names = |route: &mut Route| -> Vec<String> {
+        route.links().unwrap().into_iter().map(|link| link.name).collect()
+    };
+    let before = names(&mut route);
+    kill_at_many_moments("child_over_tun", &namespace, || {
+        assert_eq!(names(&mut route), before);
+        assert!(!route.networks(net.network()).unwrap().contains(&(net.network(), 24)));
+    });
+}
+
+#[test]
+fn a_process_killed_at_any_moment_leaves_no_program_on_an_interface() {
+    let Some((here, _there)) = two_ends() else { return };
+    let open = || here.enter(open_af_xdp).unwrap();
+    if link(open()).is_none() {
+        return;
+    }
+    kill_at_many_moments("child_over_af_xdp", &here, || {
+        // The kernel releases a program and a socket in a work queue, a moment after their process.
+        let is_occupied =
+            |opened: &Result<_, _>| matches!(opened, Err(LinkError::Program(BpfError::Occupied { .. })));
+        let opened = (0..LOOKS).map(|_| open()).find(|opened| !is_occupied(opened));
+        if let Err(error) = opened.expect("the program of a killed process is still there") {
+            panic!("{error}");
+        }
+    });
 }
