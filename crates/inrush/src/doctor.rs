@@ -3,8 +3,6 @@
 use std::fmt::Display;
 
 use lab::doctor::{Finding, Findings, finding};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
 use serde::Serialize;
 
 use crate::cli::{DoctorFlags, DoctorOutput};
@@ -18,7 +16,11 @@ pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
         print(&dispatch::table::table(), flags.output)
     } else {
         let mut findings = Findings::of_this_machine();
-        findings.0.extend([load_by_kernel(), load_over_tun(), load_over_af_xdp()]);
+        findings.0.extend([
+            load_by_kernel(),
+            load_over("load over TUN", load::most_over_tun()),
+            load_over("load over AF_XDP", load::most_over_af_xdp()),
+        ]);
         print(&findings, flags.output)
     }
 }
@@ -39,23 +41,10 @@ fn load_by_kernel() -> Finding {
     }
 }
 
-/// The connects that one thread offers in user space. Makes a TUN device for a second.
-fn load_over_tun() -> Finding {
-    let what = "load over TUN";
-    match load::most_per_s(&Generator::of_user()) {
+/// The connects that one thread offers over a link of TCP in user space, which exists for a second.
+fn load_over(what: &'static str, measured: Result<f64, Exit>) -> Finding {
+    match measured {
         Ok(per_s) => finding(what, format!("at most {per_s:.0} connects/s from one thread"), None),
         Err(exit) => finding(what, "not here", Some(exit.into_message())),
-    }
-}
-
-/// Tells whether this user may make the sockets of AF_XDP. The rate depends on the interface.
-fn load_over_af_xdp() -> Finding {
-    let what = "load over AF_XDP";
-    match rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None) {
-        Ok(_) => {
-            finding(what, "on an interface of yours: inrush load --stack user --link af-xdp:IFACE", None)
-        }
-        Err(Errno::AFNOSUPPORT) => finding(what, "not in this kernel", None),
-        Err(error) => finding(what, "not here", Some(format!("A socket cannot be made: {error}."))),
     }
 }

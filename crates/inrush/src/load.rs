@@ -31,7 +31,7 @@ use sys::say;
 use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, Stack, WatchFlags};
 use crate::exit::Exit;
 use crate::output;
-pub use calibrate::{Generator, most_per_s, state_folder};
+pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
 use watch::{Line, Watcher};
 
 /// Default number of clients of a closed loop, as wrk users expect.

@@ -14,8 +14,10 @@ use ::load::Stop;
 use ::load::calibrate::{Offered, clean_rate};
 use base::{Clock, Nanos, RealClock, Seed};
 use clap::Parser;
+use experiment::Stack as Carrier;
+use lab::stage::topology::Topology;
 use record::clean_rate::{CleanRate, SCHEMA};
-use record::{LoadResult, Manifest};
+use record::{LoadResult, Manifest, TopologyKind};
 
 use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};
@@ -33,29 +35,37 @@ const CONNECT_TIMEOUT_S: f64 = 0.05;
 /// A rate that no thread can offer, in sessions a second.
 const TOO_MUCH_PER_S: f64 = 1_000_000.0;
 
+const LOCALHOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
 /// The generator that a clean rate belongs to.
 #[derive(Clone, Debug)]
 pub struct Generator {
     threads: u32,
     stack: Stack,
     server_cpus: Option<CpuList>,
+    /// The flags of a link to another network namespace.
+    link: Vec<String>,
 }
 
 impl Generator {
     /// The generator of these flags.
     pub fn of(flags: &LoadFlags) -> Generator {
         let LoadFlags { threads, stack, server_cpus, .. } = flags;
-        Generator { threads: threads.get(), stack: *stack, server_cpus: server_cpus.clone() }
+        Generator { threads: threads.get(), server_cpus: server_cpus.clone(), ..Generator::over(*stack) }
     }
 
     /// A generator over kernel sockets.
     pub fn of_kernel(threads: u32) -> Generator {
-        Generator { threads, stack: Stack::Kernel, server_cpus: None }
+        Generator { threads, ..Generator::over(Stack::Kernel) }
     }
 
-    /// One thread with TCP in user space.
+    /// One thread with TCP in user space, over TUN.
     pub fn of_user() -> Generator {
-        Generator { threads: 1, stack: Stack::User, server_cpus: None }
+        Generator::over(Stack::User)
+    }
+
+    fn over(stack: Stack) -> Generator {
+        Generator { threads: 1, stack, server_cpus: None, link: Vec::new() }
     }
 
     /// Its TCP, as the record names it.
@@ -71,8 +81,7 @@ impl Generator {
 /// Measures, prints and stores the clean rate.
 pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
     let generator = Generator::of(flags);
-    let listener =
-        listener().map_err(|error| Exit::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
+    let listener = listen(LOCALHOST)?;
     let (stop, threads) = (stop_at_signal()?, generator.threads);
     let offer = |per_s: f64, processes: u32| step(&listener, &generator, per_s, processes, &stop);
     let (clean_per_s, trials) = clean_rate(threads, offer)?;
@@ -94,14 +103,29 @@ pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
     keep(&found, generator.stack)
 }
 
-/// Offers far too much for a moment. Returns the connects a second that arrived.
+/// Offers far too much over TUN for a moment, from one thread. Returns the connects a second that arrived.
 ///
 /// # Errors
 /// The errors of a run.
-pub fn most_per_s(generator: &Generator) -> Result<f64, Exit> {
-    let listener =
-        listener().map_err(|error| Exit::Failed(format!("cannot listen on 127.0.0.1: {error}")))?;
-    Ok(step(&listener, generator, TOO_MUCH_PER_S, 1, &Stop::new())?.arrived_per_s)
+pub fn most_over_tun() -> Result<f64, Exit> {
+    Ok(step(&listen(LOCALHOST)?, &Generator::of_user(), TOO_MUCH_PER_S, 1, &Stop::new())?.arrived_per_s)
+}
+
+/// As [`most_over_tun`] over AF_XDP, on a link between two network namespaces that are gone afterwards.
+///
+/// # Errors
+/// The errors of a run, and a machine without network namespaces.
+pub fn most_over_af_xdp() -> Result<f64, Exit> {
+    let failed = |error: io::Error| Exit::Failed(format!("cannot make a link to measure: {error}"));
+    let topology = Topology::best().map_err(failed)?;
+    if topology.kind != TopologyKind::Namespaces {
+        return Err(Exit::Failed(topology.warnings.join(" ")));
+    }
+    let link = topology.place_of_connections(Carrier::AfXdp);
+    let generator = Generator { link, ..Generator::of_user() };
+    let listener = topology.server.enter(|| Ok(listen(topology.server.addresses[0]))).map_err(failed)??;
+    let offer = || Ok(step(&listener, &generator, TOO_MUCH_PER_S, 1, &Stop::new()));
+    Ok(topology.client.enter(offer).map_err(failed)??.arrived_per_s)
 }
 
 /// The stored result of an earlier calibration, if it holds for this generator on this machine.
@@ -113,10 +137,13 @@ pub fn kept(generator: &Generator) -> Option<CleanRate> {
 }
 
 /// A listener whose queue has room for two connections and is never emptied.
-fn listener() -> io::Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    rustix::net::listen(&listener, 1)?;
-    Ok(listener)
+fn listen(address: Ipv4Addr) -> Result<TcpListener, Exit> {
+    let listen = || {
+        let listener = TcpListener::bind((address, 0))?;
+        rustix::net::listen(&listener, 1)?;
+        Ok(listener)
+    };
+    listen().map_err(|error: io::Error| Exit::Failed(format!("cannot listen on {address}: {error}")))
 }
 
 /// Offers a rate for a moment, with the flags of a user, and counts the arrivals.
@@ -143,7 +170,7 @@ fn step(
 }
 
 fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: u32) -> Vec<String> {
-    let Generator { threads, stack, server_cpus } = generator;
+    let Generator { threads, stack, server_cpus, link } = generator;
     let stack = match stack {
         Stack::Kernel => "kernel",
         Stack::User => "user",
@@ -164,7 +191,7 @@ fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: 
         format!("--processes={processes}"),
         format!("--stack={stack}"),
     ];
-    always.into_iter().chain(server_cpus).collect()
+    always.into_iter().chain(server_cpus).chain(link.iter().cloned()).collect()
 }
 
 /// Connections for which the kernel had no room, since the listener was made.

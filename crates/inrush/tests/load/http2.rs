@@ -2,16 +2,14 @@
 //! a printed skip.
 
 use std::fs;
-use std::net::TcpListener;
-use std::path::Path;
 
 use assert_cmd::Command;
-use base::Nanos;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
-use sys::process::{Child, Program, find_program};
+use sys::process::find_program;
 
 use super::common::{Files, Server};
+use super::others::Other;
 use super::processes::server;
 use super::{PATIENCE, inrush, said};
 
@@ -50,7 +48,7 @@ fn assert_all_ok(result: &Value, requests: u64) {
 }
 
 /// Writes a certificate for localhost and its key, and returns their files.
-fn identity(files: &Files) -> [String; 2] {
+pub fn identity(files: &Files) -> [String; 2] {
     let pair = KeyPair::generate().unwrap();
     let made = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&pair).unwrap();
     let paths = [files.beside("crt"), files.beside("key")];
@@ -131,38 +129,11 @@ fn h2load_counts_the_same() {
     assert_eq!(ours, [REQUESTS, REQUESTS, 20, 20]);
 }
 
-/// A server of others, ended with the test.
-struct Other {
-    _child: Child,
-    port: u16,
-}
-
-impl Other {
-    /// Starts a server that is told its port by a config file; `None` if it is not installed.
-    fn start(name: &str, files: &Files, config: impl Fn(u16) -> String, flags: &[&str]) -> Option<Other> {
-        let Some(program) = find_program(name) else {
-            println!("skipped: {name} is not installed");
-            return None;
-        };
-        // The port is free again when the listener is dropped.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let path = files.beside("config");
-        fs::write(&path, config(port)).unwrap();
-        let arguments = flags.iter().map(Path::new).chain([path.as_path()]);
-        let child = Program::new(program).arguments(arguments).start().unwrap();
-        let address = format!("127.0.0.1:{port}");
-        while std::net::TcpStream::connect(&address).is_err() {
-            sys::poll::wait(&mut [], Some(Nanos::from_millis(5))).unwrap();
-        }
-        Some(Other { _child: child, port })
-    }
-
-    /// Checks that it answers everything.
-    fn check(&self) {
-        let url = format!("https://localhost:{}{}", self.port, Files::SMALL.0);
-        let length = format!("--expect-length={}", Files::SMALL.1);
-        assert_all_ok(&result(&url, &[EACH, "--insecure", &length, "--streams=8"]), REQUESTS);
-    }
+/// Checks that a server of others answers every stream.
+fn check_other(other: &Other) {
+    let url = format!("https://localhost:{}{}", other.port, Files::SMALL.0);
+    let length = format!("--expect-length={}", Files::SMALL.1);
+    assert_all_ok(&result(&url, &[EACH, "--insecure", &length, "--streams=8"]), REQUESTS);
 }
 
 #[test]
@@ -178,7 +149,7 @@ fn nginx_answers_every_stream() {
         )
     };
     if let Some(nginx) = Other::start("nginx", &files, config, &["-c"]) {
-        nginx.check();
+        check_other(&nginx);
     }
 }
 
@@ -195,7 +166,7 @@ fn h2o_answers_every_stream() {
         )
     };
     if let Some(h2o) = Other::start("h2o", &files, config, &["-c"]) {
-        h2o.check();
+        check_other(&h2o);
     }
 }
 

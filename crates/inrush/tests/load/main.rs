@@ -10,6 +10,7 @@ mod fileset;
 mod http2;
 mod judging;
 mod mistakes;
+mod others;
 mod pair;
 mod planning;
 mod processes;
