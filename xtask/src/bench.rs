@@ -10,7 +10,7 @@ mod memory;
 mod race;
 mod requests;
 mod serve;
-mod usertcp;
+pub mod usertcp;
 mod wan;
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub enum Bench {
     Dispatch(dispatch::DispatchOptions),
     /// Packets a second that the router of `inrush wan` forwards without loss on one processor; half a minute
     Wan(wan::WanOptions),
-    /// The TCP client in user space by itself: SYNs, connections, requests, idle connections; two minutes
+    /// TCP in user space: SYNs into a full queue, and idle connections; a minute
     Usertcp(usertcp::UserTcpOptions),
 }
 

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use bench::usertcp::idle::{self, IdleOptions};
 use responder::AfterReply;
 
 /// Chores of the project.
@@ -49,6 +50,8 @@ enum Chore {
     },
     /// Write the pages of docs/reference anew: commands, metrics, results
     Docs,
+    /// Hold idle connections of TCP in user space (used by `bench usertcp`)
+    Idle(IdleOptions),
     /// Build what is released into target/package, and start it: the static program, the Debian package, the container
     Package {
         /// Kinds of package; all without one
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Chore::Campaign(campaign) => campaign::run(&campaign),
         Chore::CheckReport { folder } => report::check(&folder),
         Chore::Docs => manual::write().map(|pages| println!("{pages} pages in docs/reference")),
+        Chore::Idle(options) => idle::run(&options),
         Chore::Package { kinds } => package::run(&kinds),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
     };

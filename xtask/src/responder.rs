@@ -96,11 +96,6 @@ impl Responder {
     }
 }
 
-/// The length of every reply.
-pub fn reply_length(after_reply: AfterReply) -> usize {
-    reply(after_reply).len()
-}
-
 /// A head like that of a static file, and a body.
 fn reply(after_reply: AfterReply) -> Vec<u8> {
     let connection = if after_reply == AfterReply::Close { "Connection: close\r\n" } else { "" };

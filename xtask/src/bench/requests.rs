@@ -1,18 +1,18 @@
-//! Requests per second of one client CPU: inrush load, wrk and h2load, each at its full speed. The server is the
-//! readiness limit, which answers faster than any server. Over HTTP/2 the clients are inrush load and h2load, with 32
-//! streams on each connection, and the server is our own.
+//! Requests per second of one client CPU: inrush load over kernel sockets, TUN and AF_XDP, wrk and h2load, each at its
+//! full speed. The server is the readiness limit, which answers faster than any server. Over HTTP/2 the clients are
+//! inrush load and h2load, with 32 streams on each connection, and the server is our own.
 //!
-//! With one CPU each, the side that needs more time for a request limits both. So the promise also covers the cost of
-//! a request: the busy time of the client's CPU, packet work included, over the requests answered. The cost means
+//! With one CPU each, the side that needs more time for a request limits both. So the promises also cover the cost of
+//! a request or a connection: the busy time of the client's CPU, packet work included, over the requests answered. The cost means
 //! nothing if another program runs on that CPU.
 
 use anyhow::Context;
 use lab::stage::kernel::Observer;
 
-use super::Promise;
 use super::race::{Measured, Mode, RaceOptions, race, sample, table};
+use super::{Promise, usertcp};
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, INRUSH, Reader, Task};
+use crate::rivals::readers::{self, INRUSH, OVER_AF_XDP, OVER_TUN, Reader, Task};
 use crate::rivals::servers::{self, LIMIT};
 use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 
@@ -49,7 +49,9 @@ fn measure(
     let streams = options.streams();
     let task = |seconds| Task { url, connections, streams, seconds, after_reply, script: None, inrush };
     let mut clients: Vec<&Reader> = Vec::new();
-    for client in &readers::ALL {
+    let links = usertcp::links(bed)?;
+    let can_run = |client: &&Reader| !client.stack.is_in_user_space() || links.contains(&client.stack);
+    for client in readers::ALL.iter().filter(can_run) {
         match client.is_installed(&task(1)) {
             false => println!("skipped: {} is not installed, or does not speak this protocol", client.name),
             true if after_reply == AfterReply::Keep || client.reconnects => clients.push(client),
@@ -68,19 +70,26 @@ fn measure(
 
 /// The project's promises of reading; without the reference none is judged.
 fn promises(modes: &[Mode], reference: &str) -> Vec<Promise> {
-    let Some(kept) = modes.first() else { return Vec::new() };
-    let of = |name| kept.contestants.iter().find(|client| client.name == name);
-    let (own, other) = (of(INRUSH), of(reference));
-    let ratio = own.and_then(|own| own.ratio).filter(|_| other.is_some());
-    let cost = |client: Option<&Measured>| Some(client?.cpu_us_per_request?.median);
+    let of = |mode: usize, name| modes.get(mode)?.contestants.iter().find(|client| client.name == name);
+    let cost = |mode, name| Some(of(mode, name)?.cpu_us_per_request?.median);
+    let ratio = of(0, INRUSH).and_then(|own| own.ratio).filter(|_| of(0, reference).is_some());
+    let reads = |own, most: f64| {
+        let text = format!("keep-alive, CPU time a request of {own}, x {reference}");
+        Some(Promise::at_most(&text, most, cost(0, own)? / cost(0, reference)?))
+    };
+    let connects = |own, most: f64| {
+        let text = format!("a connection per request, CPU us of {own}");
+        Some(Promise::at_most(&text, most, cost(1, own)?))
+    };
     let promises = [
         ratio.map(|ratio| {
             Promise::at_least(&format!("keep-alive, requests/s, x {reference}"), LEVEL, ratio.median)
         }),
-        cost(own).zip(cost(other)).map(|(own, other)| {
-            let text = format!("keep-alive, CPU time a request, x {reference}");
-            Promise::at_most(&text, 1.0 / LEVEL, own / other)
-        }),
+        reads(INRUSH, 1.0 / LEVEL),
+        reads(OVER_TUN, 1.0 / 1.5),
+        reads(OVER_AF_XDP, 1.0 / 1.5),
+        connects(OVER_TUN, 18.0),
+        connects(OVER_AF_XDP, 12.0),
     ];
     promises.into_iter().flatten().collect()
 }

@@ -1,43 +1,32 @@
-//! The costs of the TCP client in user space by itself: a SYN, a connection, a request and an idle connection.
+//! The costs of the TCP client in user space apart from requests: SYNs and idle connections.
+//!
+//! - *SYNs* of `inrush load` at a rate, to a listener that never accepts and whose queue is full: each is dropped. The
+//!   ledger has to account for each, and the kernel's count of dropped packets shows that they arrived.
+//! - *Idle* connections, established by the stack alone and then left alone.
 //!
 //! Over TUN the device is in the server's namespace, over AF_XDP the client's end of the link between both
 //! sides carries the packets. Receive work of the server's kernel is steered to the server's CPUs either way.
-//! The client runs here, on one of the client's CPUs, in four plays:
+//! `requests` measures complete connections and requests.
 //!
-//! - *SYNs* at a rate, to a listener that never accepts and whose queue is full: each is dropped.
-//! - *Connections* with one request of 1 KiB each, 64 at a time, at the readiness limit; *requests* on 64
-//!   that stay.
-//! - *Idle* connections, established and then left alone.
-//!
-//! The client looks for packets all the time, as an engine at full speed does. Its cost is the time of the turns with
-//! work, so it means nothing if another program runs on that CPU.
+//! A cost is the busy time of a side's CPU, so it means nothing if another program runs on that CPU.
 
-mod rush;
+pub mod idle;
 
-use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
-use anyhow::Context;
-use base::{Clock, Nanos, PerSecond};
+use anyhow::{Context, ensure};
+use base::{Nanos, PerSecond};
+use experiment::Stack as Carrier;
 use lab::stage::kernel::Observer;
-use lab::stage::topology::{CLIENT_NET, LINK};
 use report::columns::aligned;
 use serde::Serialize;
 use statistics::Spread;
-use usertcp::link::{AfXdp, Tun};
-use usertcp::{Config, Link, SourceNet, Stack};
+use sys::process::this_program;
 
 use super::{Common, Promise};
-use crate::responder::{self, AfterReply};
-use crate::rivals::servers::LIMIT;
-use crate::test_bed::{TestBed, folder_to_serve};
-use rush::{Figures, Play};
+use crate::rivals::generators::inrush_result;
+use crate::test_bed::{TICK, TestBed};
 
-/// The addresses of connections over TUN. The topology has others for AF_XDP.
-const TUN_NET: &str = "10.94.0.0/16";
-/// Connections at a time.
-const CONNECTIONS: u32 = 64;
-/// An abandoned SYN's time.
-const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
 /// Connections in the queue of a listener that never accepts.
 const IDLE_BACKLOG: i32 = 1 << 17;
 
@@ -72,131 +61,117 @@ struct Measured {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 struct Sample {
-    /// SYNs, complete connections, replies, or connections held.
+    /// SYNs offered, or connections held.
     done: u64,
     done_per_s: f64,
-    /// Of the client's CPU, for each; of an idle connection a second.
-    client_us: f64,
-    /// Of the server's CPU, packet work included.
-    server_us: f64,
-    /// The lateness of SYNs.
+    /// The share of the SYNs that the server's kernel saw.
+    arrived: f64,
+    /// SYNs without an outcome in the ledger.
+    unaccounted: u64,
     late_ms_p99: f64,
-    /// Memory for each connection held.
+    /// Busy time of each side's CPU for a SYN, packet work included.
+    client_us: f64,
+    server_us: f64,
+    /// CPU time of the client per second, for all idle connections.
+    client_cores: f64,
+    /// Memory of the stack for each idle connection.
     bytes_each: f64,
-    failed: u64,
-    counts: std::collections::BTreeMap<&'static str, u64>,
 }
 
 /// Measures, prints and writes.
 pub fn run(options: &UserTcpOptions, bed: &TestBed) -> anyhow::Result<()> {
-    let mut links = vec!["TUN"];
-    match af_xdp(bed, server_address(bed)?) {
-        Ok(_) => links.push("AF_XDP"),
-        Err(error) => println!("skipped: AF_XDP: {error:#}"),
-    }
-    let plays = ["SYNs", "connections", "requests", "idle"];
-    let cases: Vec<_> = links.iter().flat_map(|link| plays.map(|play| (*link, play))).collect();
+    let links = links(bed)?;
+    let cases: Vec<_> = links.iter().flat_map(|link| ["SYNs", "idle"].map(|play| (*link, play))).collect();
     let samples = options.common.in_rounds("plays", options.rounds, cases.len(), |index| {
         let (link, play) = cases[index];
-        measure(options, bed, link, play).with_context(|| format!("{play} over {link}"))
+        let measured = if play == "SYNs" { syns(options, bed, link) } else { idle(options, bed, link) };
+        measured.with_context(|| format!("{play} over {}", name(link)))
     })?;
-    let measured = cases.iter().zip(samples).map(|((link, play), samples)| Measured { link, play, samples });
-    let measured: Vec<Measured> = measured.collect();
+    let measured: Vec<Measured> = cases
+        .iter()
+        .zip(samples)
+        .map(|((link, play), samples)| Measured { link: name(*link), play, samples })
+        .collect();
     print!("\n{}", show(&measured));
     bed.conclude(&options.common, "usertcp", &measured, &promises(options, &measured))
 }
 
-fn server_address(bed: &TestBed) -> anyhow::Result<SocketAddr> {
-    bed.topology.server.free_port().context("no port on the server's side")
-}
-
-fn tun(bed: &TestBed, server: SocketAddr) -> anyhow::Result<Tun> {
-    let cpus = &bed.topology.server.cpus;
-    let opened = bed.topology.server.enter(|| {
-        let tun = Tun::open(server.ip(), net("TUN")).map_err(std::io::Error::other)?;
-        sys::netns::steer_receive(tun.name(), cpus)?;
-        Ok(tun)
+/// The links to the server's side that this user may open; prints the reason against each other one.
+///
+/// # Errors
+/// There is no port on the server's side.
+pub fn links(bed: &TestBed) -> anyhow::Result<Vec<Carrier>> {
+    let (server, sides) = (bed.topology.server.addresses[0].into(), &bed.topology);
+    let tun = sides.server.enter(|| Ok(idle::open_tun(server).map(drop)))?;
+    let af_xdp = sides.client.enter(|| Ok(idle::open_af_xdp(server).map(drop)))?;
+    let opened = [(Carrier::User, tun), (Carrier::AfXdp, af_xdp)];
+    let usable = opened.into_iter().filter_map(|(link, opened)| match opened {
+        Ok(()) => Some(link),
+        Err(error) => {
+            println!("skipped: {}: {error}", name(link));
+            None
+        }
     });
-    opened.context("cannot open the link over TUN")
+    Ok(usable.collect())
 }
 
-fn af_xdp(bed: &TestBed, server: SocketAddr) -> anyhow::Result<AfXdp> {
-    let open = || AfXdp::open(LINK, server.ip(), net("AF_XDP"), true, &bed.clock);
-    Ok(bed.topology.client.enter(|| open().map_err(std::io::Error::other))?)
+fn name(link: Carrier) -> &'static str {
+    if link == Carrier::User { "TUN" } else { "AF_XDP" }
 }
 
-fn net(link: &str) -> SourceNet {
-    let (address, length) = CLIENT_NET;
-    let net = if link == "TUN" { TUN_NET.to_owned() } else { format!("{address}/{length}") };
-    net.parse().expect("the constant is a net")
+fn rate(options: &UserTcpOptions, link: &str) -> f64 {
+    if link == "TUN" { options.tun_rate.0 } else { options.af_xdp_rate.0 }
 }
 
-fn measure(options: &UserTcpOptions, bed: &TestBed, link: &str, play: &str) -> anyhow::Result<Sample> {
-    let rate = if link == "TUN" { options.tun_rate } else { options.af_xdp_rate };
-    let folder = folder_to_serve(&[])?;
-    let mut running = None;
-    let mut listener = None;
-    let server = match play {
-        "connections" | "requests" => {
-            let after = if play == "requests" { AfterReply::Keep } else { AfterReply::Close };
-            let started =
-                LIMIT.start(bed, folder.path(), None, after)?.context("the readiness limit has gone")?;
-            running.insert(started).address
-        }
-        _ => {
-            let backlog = if play == "idle" { IDLE_BACKLOG } else { 1 };
-            let (socket, address) = bed.silent_listener(backlog)?;
-            listener = Some(socket);
-            address
-        }
-    };
-    let play = match play {
-        "SYNs" => Play::Syns { rate, timeout: CONNECT_TIMEOUT },
-        "connections" => Play::Connections { at_a_time: CONNECTIONS },
-        "requests" => {
-            Play::Requests { connections: CONNECTIONS, reply: responder::reply_length(AfterReply::Keep) }
-        }
-        _ => Play::Idle { connections: options.idle },
-    };
-    let sample = match link {
-        "TUN" => perform(options, bed, tun(bed, server)?, (server, net(link)), &play),
-        _ => perform(options, bed, af_xdp(bed, server)?, (server, net(link)), &play),
-    };
-    if let Some(running) = running {
-        running.stop()?;
-    }
-    drop(listener);
-    sample
-}
-
-fn perform<L: Link>(
-    options: &UserTcpOptions,
-    bed: &TestBed,
-    link: L,
-    (server, net): (SocketAddr, SourceNet),
-    play: &Play,
-) -> anyhow::Result<Sample> {
-    let clock = &bed.clock;
-    let config = Config { server, net, seed: options.common.seed, epoch: Nanos::ZERO };
-    let mut stack = Stack::new(link, config, clock.now());
+/// Offers SYNs at a rate by the program, and compares its ledger with the kernel's count.
+fn syns(options: &UserTcpOptions, bed: &TestBed, link: Carrier) -> anyhow::Result<Sample> {
+    let (listener, address) = bed.silent_listener(1)?;
+    let times =
+        [("--rate", rate(options, name(link)).to_string()), ("--duration", milliseconds(options.duration))];
+    let program = bed
+        .topology
+        .generator(&bed.inrush, link)
+        .arguments(["load", &format!("http://{address}/"), "--warmup", "0s", "--output", "json"])
+        .arguments(times.iter().flat_map(|(flag, value)| [*flag, value]))
+        .arguments(bed.topology.place_of_connections(link));
     let mut observer = Observer::of(&bed.topology)?;
-    let before = observer.read(clock)?;
-    let figures = rush::perform(&mut stack, clock, play, options.duration)?;
-    let elapsed = observer.read(clock)?.since(&before);
-    let Figures { done, failed, busy, span, late_p99, bytes_each } = figures;
-    let per = |time_s: f64| time_s * 1e6 / done.max(1) as f64;
+    let before = observer.read(&bed.clock)?;
+    let result = inrush_result(&program.start()?.output(TICK, || true)?)?;
+    let elapsed = observer.read(&bed.clock)?.since(&before);
+    let arrived = sys::socket::accept_queue(listener.as_fd())?;
+    let offered = result.offered;
+    let us_each = |cores: f64| cores * elapsed.drops.over_s * 1e6 / offered as f64;
     Ok(Sample {
-        done,
-        done_per_s: done as f64 / span.as_secs_f64(),
-        client_us: per(busy.as_secs_f64()),
-        server_us: per(elapsed.server_cpu * span.as_secs_f64()),
-        late_ms_p99: late_p99.as_secs_f64() * 1e3,
-        bytes_each,
-        failed,
-        counts: stack.counts().named().filter(|(_, count)| *count > 0).collect(),
+        done: offered,
+        done_per_s: offered as f64 / result.duration_s,
+        arrived: f64::from(arrived.drops + arrived.depth) / offered as f64,
+        unaccounted: offered.abs_diff(result.outcomes.total() + result.in_flight_at_end),
+        late_ms_p99: result.lateness_ns.p99 as f64 / 1e6,
+        client_us: us_each(elapsed.client_cpu),
+        server_us: us_each(elapsed.server_cpu),
+        ..Sample::default()
     })
+}
+
+/// Holds idle connections in a process of its own.
+fn idle(options: &UserTcpOptions, bed: &TestBed, link: Carrier) -> anyhow::Result<Sample> {
+    let (_listener, address) = bed.silent_listener(IDLE_BACKLOG)?;
+    let (connections, duration) = (options.idle.to_string(), milliseconds(options.duration));
+    let program = bed
+        .topology
+        .generator(this_program()?, link)
+        .arguments(["idle", &address.to_string(), &connections, &duration])
+        .arguments((link == Carrier::AfXdp).then_some("--af-xdp"));
+    let output = program.start()?.output(TICK, || true)?;
+    ensure!(output.exit.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let idle::Costs { bytes_each, cores } = serde_json::from_slice(&output.stdout)?;
+    Ok(Sample { done: options.idle.into(), bytes_each, client_cores: cores, ..Sample::default() })
+}
+
+fn milliseconds(duration: Nanos) -> String {
+    format!("{}ms", duration.0 / Nanos::MILLISECOND.0)
 }
 
 fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
@@ -204,17 +179,30 @@ fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
 }
 
 fn show(measured: &[Measured]) -> String {
-    let head = ["", "each second", "client us", "server us", "late ms p99", "bytes", "failed"];
+    let head = [
+        "",
+        "each second",
+        "arrived",
+        "unaccounted",
+        "late ms p99",
+        "client us",
+        "server us",
+        "cores",
+        "bytes",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     for Measured { link, play, samples } in measured {
+        let of = |of: fn(&Sample) -> f64, digits: usize| format!("{:.digits$}", median(samples, of));
         rows.push([
             format!("{play} over {link}"),
-            format!("{:.0}", median(samples, |sample| sample.done_per_s)),
-            format!("{:.2}", median(samples, |sample| sample.client_us)),
-            format!("{:.2}", median(samples, |sample| sample.server_us)),
-            format!("{:.2}", median(samples, |sample| sample.late_ms_p99)),
-            format!("{:.0}", median(samples, |sample| sample.bytes_each)),
-            format!("{:.0}", median(samples, |sample| sample.failed as f64)),
+            of(|sample| sample.done_per_s, 0),
+            of(|sample| sample.arrived, 4),
+            of(|sample| sample.unaccounted as f64, 0),
+            of(|sample| sample.late_ms_p99, 2),
+            of(|sample| sample.client_us, 2),
+            of(|sample| sample.server_us, 2),
+            of(|sample| sample.client_cores, 4),
+            of(|sample| sample.bytes_each, 0),
         ]);
     }
     aligned(&rows, &[])
@@ -224,29 +212,25 @@ fn show(measured: &[Measured]) -> String {
 fn promises(options: &UserTcpOptions, measured: &[Measured]) -> Vec<Promise> {
     let mut promises = Vec::new();
     for Measured { link, play, samples } in measured {
-        let is_tun = *link == "TUN";
-        let rate = if is_tun { options.tun_rate } else { options.af_xdp_rate };
         let name = |what: &str| format!("{play} over {link}, {what}");
-        match *play {
-            "SYNs" => {
-                let offered = median(samples, |sample| sample.done_per_s);
-                promises.push(Promise::at_least(&name("a second"), 0.99 * rate.0, offered));
-                let late = median(samples, |sample| sample.late_ms_p99);
-                promises.push(Promise::at_most(&name("ms late, p99"), 10.0, late));
-            }
-            "connections" => {
-                let cost = median(samples, |sample| sample.client_us);
-                let most = if is_tun { 18.0 } else { 12.0 };
-                promises.push(Promise::at_most(&name("us of the client"), most, cost));
-            }
-            "idle" => {
-                let share = median(samples, |sample| sample.client_us * sample.done as f64 / 1e6);
-                promises.push(Promise::at_most(&name("share of a CPU"), 0.03, share));
-                let bytes = median(samples, |sample| sample.bytes_each);
-                promises.push(Promise::at_most(&name("bytes each"), 128.0, bytes));
-            }
-            _ => {}
-        }
+        let of = |of: fn(&Sample) -> f64| median(samples, of);
+        promises.extend(match *play {
+            "SYNs" => [
+                Promise::at_least(
+                    &name("a second"),
+                    0.99 * rate(options, link),
+                    of(|sample| sample.done_per_s),
+                ),
+                Promise::at_most(&name("ms late, p99"), 10.0, of(|sample| sample.late_ms_p99)),
+                Promise::at_most(&name("unaccounted"), 0.0, of(|sample| sample.unaccounted as f64)),
+            ]
+            .to_vec(),
+            _ => [
+                Promise::at_most(&name("share of a CPU"), 0.03, of(|sample| sample.client_cores)),
+                Promise::at_most(&name("bytes each"), 128.0, of(|sample| sample.bytes_each)),
+            ]
+            .to_vec(),
+        });
     }
     promises
 }

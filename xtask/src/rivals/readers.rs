@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use experiment::Stack;
 use record::Outcome;
 use sys::process::{Output, find_program};
 
@@ -46,33 +47,55 @@ pub struct Reader {
     pub name: &'static str,
     /// True if it connects again when the server closes.
     pub reconnects: bool,
+    /// The TCP of our own client.
+    pub stack: Stack,
     /// Returns no command line if it is not installed.
     prepare: fn(&Task<'_>) -> Option<CommandLine>,
     parse: fn(&Output) -> anyhow::Result<Read>,
 }
 
 /// The base of comparisons between clients, and the reader of servers.
-pub const REFERENCE: Reader =
-    Reader { name: "wrk", reconnects: true, prepare: wrk, parse: |output| read_with(read_wrk, output) };
+pub const REFERENCE: Reader = Reader {
+    name: "wrk",
+    reconnects: true,
+    stack: Stack::Kernel,
+    prepare: wrk,
+    parse: |output| read_with(read_wrk, output),
+};
 
 /// The base of comparisons over HTTP/2, and the reader of servers.
 pub const HTTP2_REFERENCE: Reader = Reader {
     name: "h2load",
     reconnects: false,
+    stack: Stack::Kernel,
     prepare: h2load,
     parse: |output| read_with(read_h2load, output),
 };
 
 /// Our client, which resumes TLS sessions. wrk does not.
-pub const OWN: Reader = Reader { name: INRUSH, reconnects: true, prepare: inrush, parse: parse_inrush };
+pub const OWN: Reader = ours(INRUSH, Stack::Kernel);
 
 /// All of them, in the order they are shown.
-pub const ALL: [Reader; 3] = [OWN, REFERENCE, HTTP2_REFERENCE];
+pub const ALL: [Reader; 5] = [
+    OWN,
+    ours(OVER_TUN, Stack::User),
+    ours(OVER_AF_XDP, Stack::AfXdp),
+    REFERENCE,
+    HTTP2_REFERENCE,
+];
 
 /// The name of our client.
 pub const INRUSH: &str = "inrush load";
+/// The same with TCP in user space over TUN.
+pub const OVER_TUN: &str = "inrush load, TUN";
+/// The same over AF_XDP.
+pub const OVER_AF_XDP: &str = "inrush load, AF_XDP";
 /// A time longer than any measurement.
 const REQUESTS_KEPT: &str = "1000000";
+
+const fn ours(name: &'static str, stack: Stack) -> Reader {
+    Reader { name, reconnects: true, stack, prepare: inrush, parse: parse_inrush }
+}
 
 impl Reader {
     /// Reads on the client's side, and returns the figures; `None` if the client is not installed. Blocks.
@@ -81,7 +104,12 @@ impl Reader {
     /// The client fails, or prints something unknown.
     pub fn read(&self, bed: &TestBed, task: &Task<'_>) -> anyhow::Result<Option<Read>> {
         let Some(line) = (self.prepare)(task) else { return Ok(None) };
-        let program = bed.topology.client.program(line.program).arguments(line.arguments);
+        let program = if self.stack.is_in_user_space() {
+            let place = bed.topology.place_of_connections(self.stack);
+            bed.topology.generator(line.program, self.stack).arguments(line.arguments).arguments(place)
+        } else {
+            bed.topology.client.program(line.program).arguments(line.arguments)
+        };
         let output = program.start()?.output(TICK, || true)?;
         (self.parse)(&output).with_context(|| format!("{} at {}", self.name, task.url)).map(Some)
     }
