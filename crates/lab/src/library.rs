@@ -50,7 +50,8 @@ const OWN: &[Known] = known![
     "overload-open",
     "overload-recovery",
     "overload-sessions",
-    "overload-work"
+    "overload-work",
+    "stacks"
 ];
 
 /// The demonstration, which is not part of a report on all.

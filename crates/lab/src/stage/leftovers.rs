@@ -66,8 +66,7 @@ fn marked_processes() -> Vec<(Pid, i32)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let marked = entries.filter_map(|entry| {
         let process: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let environment = fs::read(entry.path().join("environ")).ok()?;
-        let owner = owner_of(&environment)?;
+        let owner = owner_of(&fs::read(entry.path().join("environ")).ok()?)?;
         (!is_alive(owner)).then_some((Pid::from_raw(process)?, owner))
     });
     marked.collect()
