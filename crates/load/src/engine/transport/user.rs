@@ -10,6 +10,7 @@ use std::io;
 use base::{Key, Nanos};
 use dispatch::Token;
 use rustix::io::Errno;
+use sys::errno::{self, classify};
 use usertcp::{Config, Failure, Kind, Link, Stack, Window};
 
 use super::{Event, Transport};
@@ -18,6 +19,10 @@ use slow::SlowReads;
 
 /// The time that closed connections have after the run for an orderly close with the server.
 const LINGER: Nanos = Nanos::from_millis(200);
+
+/// The shortest time from one wake-up for packets to the next, as a network card moderates its interrupts. A wake-up for
+/// each packet of a busy server would cost more than the packet.
+const TURN_MIN: Nanos = Nanos::from_micros(20);
 
 /// A connection of the stack, and its owner's token.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +45,9 @@ pub(crate) struct UserTcp<L> {
     expires: bool,
     /// True while the events of a wait are being returned.
     is_waited_for: bool,
+    /// The end of the last wait, and the packets received before it.
+    woken: Nanos,
+    received: u64,
 }
 
 impl<L: Link> UserTcp<L> {
@@ -53,7 +61,24 @@ impl<L: Link> UserTcp<L> {
             news: None,
             expires: false,
             is_waited_for: false,
+            woken: Nanos::ZERO,
+            received: 0,
         }
+    }
+
+    /// Pauses after a turn with packets until [`TURN_MIN`] has passed since it began, or for `timeout`. Returns
+    /// the rest of `timeout`.
+    fn gather(&mut self, now: Nanos, timeout: Nanos) -> io::Result<Nanos> {
+        let received = self.stack.counts().received;
+        let was_busy = std::mem::replace(&mut self.received, received) != received;
+        let pause = (self.woken + TURN_MIN).saturating_sub(now).min(timeout);
+        if was_busy && pause > Nanos::ZERO {
+            match sys::poll::wait(&mut [], Some(pause)) {
+                Err(error) if classify(&error) != errno::Failure::Retry => return Err(error),
+                _ => return Ok(timeout - pause),
+            }
+        }
+        Ok(timeout)
     }
 
     /// The kind of the current event, if it belongs to this connection.
@@ -147,6 +172,7 @@ impl<L: Link> Transport for UserTcp<L> {
         self.now = now;
         self.stack.flush(now)?;
         if timeout > Nanos::ZERO {
+            let timeout = self.gather(now, timeout)?;
             self.stack.wait(timeout)?;
         }
         (self.expires, self.is_waited_for) = (true, true);
@@ -156,6 +182,7 @@ impl<L: Link> Transport for UserTcp<L> {
     fn next(&mut self, now: Nanos) -> io::Result<Option<Event>> {
         self.now = now;
         if std::mem::take(&mut self.expires) {
+            self.woken = now;
             self.stack.expire(now);
         }
         while self.is_waited_for {
