@@ -76,13 +76,8 @@ pub const HTTP2_REFERENCE: Reader = Reader {
 pub const OWN: Reader = ours(INRUSH, Stack::Kernel);
 
 /// All of them, in the order they are shown.
-pub const ALL: [Reader; 5] = [
-    OWN,
-    ours(OVER_TUN, Stack::User),
-    ours(OVER_AF_XDP, Stack::AfXdp),
-    REFERENCE,
-    HTTP2_REFERENCE,
-];
+pub const ALL: [Reader; 5] =
+    [OWN, ours(OVER_TUN, Stack::User), ours(OVER_AF_XDP, Stack::AfXdp), REFERENCE, HTTP2_REFERENCE];
 
 /// The name of our client.
 pub const INRUSH: &str = "inrush load";

@@ -252,7 +252,7 @@ mod tests {
         let config = Config { requests_per_connection: requests, ..Config::new(vec![url], client) };
         let plan = prepare(config).unwrap();
         let clock = SimulatedClock::new(WallTime::default());
-        let mut offered = |schedule: Schedule| {
+        let offered = |schedule: Schedule| {
             let sockets = KernelSockets::new(plan.target, Sources::of_thread(&plan, 0)).unwrap();
             let (origin, seeds) = (clock.now(), plan.config.seed.rng());
             let mut engine =

@@ -43,7 +43,7 @@ use crate::error::{ServeError, system};
 use crate::listener::{Listener, are_passed_on};
 use crate::processes::{Changed, Control, Heard, Worker, orphaned};
 use crate::scoreboard::Scoreboard;
-use crate::service::{Costly, SharedSite};
+use crate::service::{Costly, Refusal, SharedSite};
 use crate::slots::{Share, Slot};
 use crate::stop::Stop;
 
@@ -129,6 +129,7 @@ impl<'a> Forker<'a> {
             burn: config.burn,
             observer: None,
             reports: None,
+            refusal: Refusal::default(),
         };
         let names = service.counts().into_iter().map(|(name, _)| name).collect();
         let totals = Arc::new(Scoreboard::new(1, names, 0)?);
