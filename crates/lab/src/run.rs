@@ -243,7 +243,7 @@ impl Run<'_> {
 
     /// Runs flawed trials again in further rounds. By then the disturbance may have passed.
     fn run_again(&mut self) -> anyhow::Result<()> {
-        let most = schedule::repeated_at_most(self.plan.len());
+        let most = self.plan.len().div_ceil(schedule::REPEATED_ONE_IN);
         for _ in 0..self.experiment.plan.retries {
             for order in 0..self.plan.len() {
                 let known = self.store.known(order as u32);

@@ -26,7 +26,7 @@ const SEARCH_OVERHEAD: Nanos = Nanos::from_millis(150);
 /// nothing.
 const SHORTEST: u64 = 4;
 /// The divisor of the plan's trials that gives the most repeated ones.
-const REPEATED_ONE_IN: usize = 8;
+pub const REPEATED_ONE_IN: usize = 8;
 
 /// One point: a server, under a load, with values for the axes that the two depend on.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,18 +165,13 @@ pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
     let load = trial_run(experiment).total();
     let searching = search_time(form) * searches as u64;
     let time_of = |trials: usize, load: Nanos| searching + (load + OVERHEAD) * trials as u64;
-    let again = if experiment.plan.retries > 0 { repeated_at_most(trials) } else { 0 };
+    let again = if experiment.plan.retries > 0 { trials.div_ceil(REPEATED_ONE_IN) } else { 0 };
     let within = |time: Nanos| match experiment.plan.budget {
         Some(budget) => time.min(budget.max(time_of(trials, load / SHORTEST))),
         None => time,
     };
     let (time, at_most) = (within(time_of(trials, load)), within(time_of(trials + again, load)));
     Estimate { trials, searches, time, at_most }
-}
-
-/// Returns the most trials of a plan that may run again.
-pub fn repeated_at_most(trials: usize) -> usize {
-    trials.div_ceil(REPEATED_ONE_IN)
 }
 
 #[cfg(test)]
