@@ -108,7 +108,7 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
         (&["--admin=0", "--admin-token-file=/dev/null"], &["/dev/null: expected one line"]),
         (&["--access-log=/no/such/folder/log"], &["--access-log", "/no/such/folder/log", "No such file"]),
         (&["--user=nobodyhere"], &["--user nobodyhere", "no such user", "NAME or NAME:GROUP"]),
-        (&["--user=root:nogroup"], &["--user root", "users other than root"]),
+        (&["--user=root:nogroup"], &["--user root", "root keeps its rights"]),
         (&["--user=12345"], &["--user 12345", "no such group", "NAME:GROUP"]),
         (&["--confine=some"], &["--confine", "'some'", "on, off"]),
         (&["--acept-limit=1"], &["--acept-limit", "--accept-limit"]),

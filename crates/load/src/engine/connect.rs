@@ -249,7 +249,8 @@ mod tests {
         let clients = std::num::NonZeroU32::new(400).unwrap();
         let requests = Some("20".parse().unwrap());
         let client = Client::Closed { clients };
-        let config = Config { requests_per_connection: requests, ..Config::new(vec![url], client) };
+        let warmup = Nanos::ZERO;
+        let config = Config { requests_per_connection: requests, warmup, ..Config::new(vec![url], client) };
         let plan = prepare(config).unwrap();
         let clock = SimulatedClock::new(WallTime::default());
         let offered = |schedule: Schedule| {
