@@ -197,7 +197,7 @@ impl Admission {
     /// alone. The devices are those of the calling thread's network namespace.
     ///
     /// # Errors
-    /// As [`load`](Self::load), [`attach`](Self::attach) and [`reach_of`].
+    /// As [`load`](Self::load) and [`attach`](Self::attach), and those of looking for the devices.
     pub fn of_listeners(
         hook: Hook,
         queues: &Queues,
