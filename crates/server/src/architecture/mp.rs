@@ -357,6 +357,17 @@ fn bury(waiters: &Waiters, event: &Event) {
     }
 }
 
+/// Returns the service of a process that serves one connection at a time.
+fn service(worker: &Worker) -> Costly<SharedSite> {
+    Costly {
+        site: SharedSite::of_one_thread(worker.plan.hosts()),
+        burn: worker.plan.config().burn,
+        observer: None,
+        reports: None,
+        refusal: Refusal::default(),
+    }
+}
+
 /// Runs a worker process: it takes up to accept-limit connections, serves them in turn, and repeats.
 fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     if worker.plan.config().chosen.get(&PROCESSES) == Some(Processes::PerConnection) {
@@ -379,13 +390,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let show_empty = move |count| slot.own()[FOUND_EMPTY].store(count, Ordering::Relaxed);
     let group = Group::among_processes(waiters, listeners, share.clone(), idle, show_empty);
     let group = Arc::new(group.map_err(system("make an eventfd"))?);
-    let service = Costly {
-        site: SharedSite::of_one_thread(worker.plan.hosts()),
-        burn: config.burn,
-        observer: None,
-        reports: None,
-        refusal: Refusal::default(),
-    };
+    let service = service(&worker);
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
     let board = worker.board(move |counters: &mut Counters| {
         counters.connections = gauges.connections();

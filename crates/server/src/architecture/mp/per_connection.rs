@@ -43,7 +43,7 @@ use crate::error::{ServeError, system};
 use crate::listener::{Listener, are_passed_on};
 use crate::processes::{Changed, Control, Heard, Worker, orphaned};
 use crate::scoreboard::Scoreboard;
-use crate::service::{Costly, Refusal, SharedSite};
+use crate::service::{Costly, SharedSite};
 use crate::slots::{Share, Slot};
 use crate::stop::Stop;
 
@@ -124,13 +124,7 @@ impl<'a> Forker<'a> {
     fn new(worker: &'a Worker, control: Control, listeners: Vec<Listener>) -> io::Result<Forker<'a>> {
         let config = worker.plan.config();
         let share = Share::alone(config.max_connections);
-        let service = Costly {
-            site: SharedSite::of_one_thread(worker.plan.hosts()),
-            burn: config.burn,
-            observer: None,
-            reports: None,
-            refusal: Refusal::default(),
-        };
+        let service = super::service(worker);
         let names = service.counts().into_iter().map(|(name, _)| name).collect();
         let totals = Arc::new(Scoreboard::new(1, names, 0)?);
         let (of_children, gauge) = (Arc::clone(&totals), share.clone());
