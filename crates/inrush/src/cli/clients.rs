@@ -11,11 +11,11 @@ pub struct ClientFlags {
     ///
     /// A client is an IPv4 address, or the first 64 bits of an IPv6 address. Further connections are answered 429, or reset
     /// under TLS. The tables have a fixed size: rarely, a client is refused early. The documentation states how rarely.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), hide_short_help = true)]
     pub client_connections: Option<u32>,
 
     /// Maximum new connections of one client, per second; as many may come at once (not mp, smped)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), hide_short_help = true)]
     pub client_rate: Option<u32>,
 
     /// Address or network without these limits; repeatable

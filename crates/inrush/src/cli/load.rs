@@ -106,7 +106,7 @@ const GENERATOR: &str = "The generator";
 const EXAMPLES: &str = "Examples:
   inrush load http://127.0.0.1:8080/ --rate 2k --duration 10s
   inrush load http://127.0.0.1:8080/ --rate 500 --fail-if 'p99>300ms' --fail-if 'errors>1%'
-  inrush load http://127.0.0.1:8080/ --rate 1k --arrivals on-off:6,5%,10s --requests-per-connection 5
+  inrush load http://127.0.0.1:8080/ --arrivals on-off:6,5%,10s --requests-per-connection 5
   inrush load http://127.0.0.1:8080/ --client closed --sockets 64    as wrk and hey do
   inrush load https://localhost:8443/ --http2 --streams 32 --rate 20 --requests-per-connection 100
   inrush load compare before.json after.json";
@@ -187,7 +187,7 @@ pub struct LoadFlags {
     pub http2: bool,
 
     /// Maximum requests of a session under way at once with --http2; the server may allow fewer [default: 32]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = REQUESTS)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = REQUESTS, hide_short_help = true)]
     pub streams: Option<u32>,
 
     /// Think time between a reply and the next request: TIME or LO..HI [default: the workload's]
@@ -199,7 +199,7 @@ pub struct LoadFlags {
     pub method: Option<Method>,
 
     /// Header field of every request, such as 'Accept: text/html'; repeatable
-    #[arg(long, value_name = "FIELD", help_heading = REQUESTS)]
+    #[arg(long, value_name = "FIELD", help_heading = REQUESTS, hide_short_help = true)]
     pub header: Vec<Field>,
 
     /// Content of every request: text, or @FILE
@@ -253,7 +253,7 @@ pub struct LoadFlags {
     /// Time within which a correct reply counts as goodput, from the intended time of its request
     ///
     /// A later reply still counts as ok and in the latencies.
-    #[arg(long, value_name = "TIME", value_parser = positive_time, help_heading = REPLIES)]
+    #[arg(long, value_name = "TIME", value_parser = positive_time, help_heading = REPLIES, hide_short_help = true)]
     pub deadline: Option<Nanos>,
 
     /// Exit with code 4 if a threshold is crossed, such as 'p99>300ms' or 'errors>1%'; repeatable
@@ -269,7 +269,7 @@ pub struct LoadFlags {
     pub watching: WatchFlags,
 
     /// Number of engine threads; each offers its share of the rate
-    #[arg(long, value_name = "N", default_value = "1", help_heading = GENERATOR)]
+    #[arg(long, value_name = "N", default_value = "1", help_heading = GENERATOR, hide_short_help = true)]
     pub threads: NonZeroU32,
 
     /// Number of processes that share the threads; auto starts enough for the descriptors needed
@@ -315,7 +315,7 @@ pub struct LoadFlags {
     /// that rate a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
     /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. --stack user has a clean rate of its own, over TUN.
     /// Later runs above the clean rate are reported as generator-limited.
-    #[arg(long, conflicts_with = "urls", help_heading = GENERATOR)]
+    #[arg(long, conflicts_with = "urls", help_heading = GENERATOR, hide_short_help = true)]
     pub calibrate: bool,
 
     /// Allow more than 100 sessions a second to a public address
@@ -323,7 +323,7 @@ pub struct LoadFlags {
     pub i_own_this_server: bool,
 
     /// Send nothing; print the schedule, and the descriptors and ports that the run needs
-    #[arg(long, conflicts_with = "calibrate", help_heading = GENERATOR)]
+    #[arg(long, conflicts_with = "calibrate", help_heading = GENERATOR, hide_short_help = true)]
     pub dry_run: bool,
 
     /// Read settings from a TOML file; flags override it

@@ -169,14 +169,14 @@ pub struct ServeFlags {
     /// Wait in the accept queue that overload control aims at
     ///
     /// Default: 20ms. Shorter waits refuse more in bursts.
-    #[arg(long, value_name = "TIME", value_parser = server::queue_target)]
+    #[arg(long, value_name = "TIME", value_parser = server::queue_target, hide_short_help = true)]
     pub queue_target: Option<Nanos>,
 
     /// Refuse connections on the network devices: tc or xdp
     ///
     /// Cheaper than the default, which refuses at the socket. Needs CAP_BPF and CAP_NET_ADMIN. Without them, or where the
     /// kernel lacks it, the server says so and refuses at the socket.
-    #[arg(long, value_name = "tc|xdp")]
+    #[arg(long, value_name = "tc|xdp", hide_short_help = true)]
     pub overload_hook: Option<OverloadHook>,
 
     /// Limits of each client.
@@ -205,7 +205,7 @@ pub struct ServeFlags {
     /// Address for HAProxy's agent check: tells load balancers the server's weight
     ///
     /// The weight, 1 to 100 %, falls as the load rises. A shutdown says drain there first. Each connection gets one line.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = OPERATION)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = OPERATION, hide_short_help = true)]
     pub agent_check: Option<SocketAddr>,
 
     /// Tell the load in responses to requests that ask for it, for Envoy (ORCA): on or off (not mp, smped)
@@ -242,19 +242,19 @@ pub struct ServeFlags {
     pub config: Option<String>,
 
     /// Print the settings as a config file and exit
-    #[arg(long, help_heading = OPERATION)]
+    #[arg(long, help_heading = OPERATION, hide_short_help = true)]
     pub print_config: bool,
 
     /// Read the settings, open the files that serving needs, print what would be served, and exit
     ///
     /// Opens no address, so it can run beside the server. The exit code is 0, or 2 after one line about a mistake.
-    #[arg(long, help_heading = OPERATION)]
+    #[arg(long, help_heading = OPERATION, hide_short_help = true)]
     pub check: bool,
 
     /// User to change to once everything is open: NAME or NAME:GROUP, by name or number
     ///
     /// Only root can change to another user. Without a group, the user has the groups of the user database.
-    #[arg(long, value_name = "NAME[:GROUP]", help_heading = OPERATION)]
+    #[arg(long, value_name = "NAME[:GROUP]", help_heading = OPERATION, hide_short_help = true)]
     pub user: Option<String>,
 
     /// Give up the files, system calls and capabilities that serving does not need
@@ -318,7 +318,7 @@ pub struct ServeFlags {
     /// Driver of sped, per-core and smped, which moves the bytes: readiness (default) or completion
     ///
     /// completion: the kernel carries out operations from an io_uring (Linux 6.1). It accepts no --dispatch.
-    #[arg(long, value_name = "DRIVER", help_heading = EXPERIMENTS)]
+    #[arg(long, value_name = "DRIVER", help_heading = EXPERIMENTS, hide_short_help = true)]
     pub driver: Option<Driver>,
 
     /// CPUs for the event loops, such as 0,2 or 0-3 [default: all allowed CPUs]
