@@ -1,5 +1,5 @@
-//! The two controllers of a staged server (SEDA, section 3.4, and its authors' later papers; SMPED, section 2): the threads of a stage, and the rate
-//! of admitted requests. Pure: callers pass the time in.
+//! The two controllers of a staged server (SEDA, section 3.4, and its authors' later papers; SMPED, section 2): the
+//! threads of a stage, and the rate of admitted requests. Pure: callers pass the time in.
 //!
 //! ```text
 //!   threads:    queue above the threshold ──> one more      idle for a while ──> one less, never below 1
