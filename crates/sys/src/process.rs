@@ -322,6 +322,25 @@ mod tests {
     }
 
     #[test]
+    fn a_signal_to_the_waiting_thread_is_not_taken_for_the_end() {
+        thread::interruptible().unwrap();
+        let (reading, writing) = std::io::pipe().unwrap();
+        let mut child = Program::new("cat").reading_from(reading.as_fd()).start().unwrap();
+        let (name, named) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn(move || {
+            name.send(thread::Thread::current()).unwrap();
+            child.wait(LONG).unwrap()
+        });
+        let waiting = named.recv().unwrap();
+        for _ in 0..20 {
+            waiting.interrupt().unwrap();
+            std::thread::sleep(Nanos::MILLISECOND.into());
+        }
+        drop(writing);
+        assert!(waiter.join().unwrap().expect("it was waited for").status.success());
+    }
+
+    #[test]
     fn a_program_that_is_not_there_cannot_be_started() {
         assert_eq!(Program::new("/no/such/program").start().unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(find_program("no-such-program"), None);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ChildStdout, ExitStatus};
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
@@ -152,16 +152,21 @@ impl Drop for Child {
     }
 }
 
-/// Waits for at most `timeout` until one of the descriptors is readable or at its end.
+/// Waits for at most `timeout` until one of the descriptors is readable or at its end. A signal does not end the wait:
+/// libraries that start programs handle SIGCHLD, and every child's end would interrupt the waits for the others.
 fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    let timeout = timespec(timeout);
-    let timeout = rustix::event::Timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
-    match rustix::event::poll(&mut polled, Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(errno.into()),
+    let clock = RealClock::new();
+    let until = clock.now().saturating_add(timeout);
+    loop {
+        let timeout = timespec(until.saturating_sub(clock.now()));
+        let timeout = rustix::event::Timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 
