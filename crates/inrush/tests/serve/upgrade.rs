@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use base::Nanos;
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use sys::process::Program;
@@ -393,7 +395,8 @@ fn systemd_hears_of_every_change() {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let hear = || {
         let mut message = [0; 200];
-        let length = socket.recv(&mut message).unwrap();
+        // A read with a timeout is not restarted after a signal, such as that of a child of another test.
+        let (length, _) = retry_on_intr(|| recv(&socket, &mut message[..], RecvFlags::empty())).unwrap();
         String::from_utf8(message[..length].to_vec()).unwrap()
     };
     let flags = ["--arch=sped", "--upgrade=on"];
