@@ -6,6 +6,9 @@ use std::io;
 use std::os::unix::fs::fchown;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist, setgid, setgroups, setuid};
+use rustix::process::{
+    getpid, getppid, kill_process, parent_process_death_signal, set_parent_process_death_signal,
+};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 /// The reason why an account cannot be used. The text follows the name of the setting and its value.
@@ -95,8 +98,8 @@ impl Account {
         fchown(file, Some(self.user.as_raw()), Some(self.group.as_raw()))
     }
 
-    /// Changes all threads of this process to the account, for good. They have no capability afterwards. Does nothing in
-    /// a process that is the user's already.
+    /// Changes all threads of this process to the account, for good. They have no capability afterwards. The process
+    /// still gets its signal at the death of its parent. Does nothing in a process that is the user's already.
     ///
     /// # Errors
     /// As setuid(2). The process must not serve after a failure, because some threads may have changed.
@@ -104,10 +107,17 @@ impl Account {
         if !is_root() {
             return Ok(());
         }
+        let (signal, parent) = (parent_process_death_signal()?, getppid());
         // The C library makes each of these calls in every thread.
         setgroups(&self.groups)?;
         setgid(self.group)?;
-        Ok(setuid(self.user)?)
+        setuid(self.user)?;
+        // The kernel forgets the signal when a process changes its user.
+        set_parent_process_death_signal(signal)?;
+        match signal {
+            Some(signal) if getppid() != parent => Ok(kill_process(getpid(), signal)?),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -174,6 +174,30 @@ fn nothing_that_was_started_outlives_the_command() {
 }
 
 #[test]
+fn a_server_that_its_shell_waits_for_ends_though_we_are_killed() {
+    if !possible() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let serve = format!("'{}' serve '{}'", env!("CARGO_BIN_EXE_inrush"), folder.path().display());
+    let server =
+        format!("--server=sh -c 'echo server $$ >&2; exec \"$@\"' - {serve} --listen 10.79.0.1:8080; true");
+    let arguments = ["wan", "run", &server, "--", "sh", "-c", "echo begun; exec sleep 1000"];
+    let mut running = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments).start().unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let server = lines.find_map(|line| line.strip_prefix("server ").map(str::to_owned)).unwrap();
+    let mut begun = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut begun).unwrap();
+    assert!(begun == "begun\n" && runs(&server), "{begun}");
+    running.kill().unwrap();
+    let ended = (0..3_000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        !runs(&server)
+    });
+    assert!(ended, "process {server} is left");
+}
+
+#[test]
 fn a_signal_ends_the_command_and_the_account_is_still_given() {
     if !possible() {
         return;

@@ -10,7 +10,7 @@
 //! background processes go on, in a network without a link.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, PipeWriter};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -127,10 +127,22 @@ fn attend(command: &mut Child, path: &Path, signals: &Signals) -> io::Result<Exi
     }
 }
 
+/// A server, and the end of the pipe whose other end its guard reads.
+struct Server {
+    child: Child,
+    _guarded: PipeWriter,
+}
+
+/// The first lines of the server's shell. They start a guard that kills the server's process group when the standard
+/// input ends, and leave the server no input. The signal at this process's death reaches the shell alone.
+const GUARD: &str = "exec 3<&0 </dev/null\n((read -r _ <&3; kill -KILL 0) &)\nexec 3<&-\n";
+
 /// Starts a server and waits until it listens.
-fn start_server(side: &Side, line: &str, signals: &Signals) -> Result<Child, WanError> {
+fn start_server(side: &Side, line: &str, signals: &Signals) -> Result<Server, WanError> {
+    let (reading, guarded) = std::io::pipe().map_err(system("make a pipe"))?;
     let mut server = Program::new("sh")
-        .arguments(["-c", line])
+        .arguments(["-c", &format!("{GUARD}{line}")])
+        .reading_from(reading.as_fd())
         .in_namespace(Some(side.namespace.as_fd()))
         .with_streams(Streams::Messages)
         .start()
@@ -151,17 +163,17 @@ fn start_server(side: &Side, line: &str, signals: &Signals) -> Result<Child, Wan
             return Err(WanError::ServerSilent(SERVER_START));
         }
     }
-    Ok(server)
+    Ok(Server { child: server, _guarded: guarded })
 }
 
 /// Asks the server's whole process group to end: the shell may have started more than one program.
-fn end_server(mut server: Child) -> io::Result<()> {
-    let group = Pid::from_raw(server.id() as i32).expect("a child has a number above zero");
+fn end_server(mut server: Server) -> io::Result<()> {
+    let group = Pid::from_raw(server.child.id() as i32).expect("a child has a number above zero");
     match kill_process_group(group, KernelSignal::TERM) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(errno) => return Err(errno.into()),
     }
-    server.terminate(PATIENCE).map(drop)
+    server.child.terminate(PATIENCE).map(drop)
 }
 
 /// The exit code as a shell reports it.

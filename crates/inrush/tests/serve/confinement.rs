@@ -97,6 +97,13 @@ fn every_thread_and_process_of_every_architecture_is_confined_and_serves() {
 }
 
 #[test]
+fn a_server_that_has_changed_its_user_still_ends_with_its_starter() {
+    let files = readable_files();
+    let mut server = std::thread::scope(|scope| scope.spawn(|| start(&files, &[])).join().unwrap());
+    assert_eq!(server.wait().0, None, "it was killed by a signal");
+}
+
+#[test]
 fn a_file_outside_the_folders_of_the_settings_cannot_be_opened() {
     if probe()[0] == Facility::Missing {
         return println!("skipped: this kernel has no Landlock");

@@ -69,6 +69,8 @@ fn each_host_has_its_log_on_every_architecture() {
         let mut client = server.client();
         client.send("nonsense\r\n\r\n");
         client.rest();
+        // The server waits for the end of a client that it has refused.
+        drop(client);
         server.stop_well();
         assert_eq!(logs.targets("one.log"), ["/absent?3", "/name?1"]);
         assert_eq!(logs.targets("server.log"), ["-", "/name?2", "/name?4", "/name?5"]);

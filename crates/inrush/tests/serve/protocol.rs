@@ -85,6 +85,8 @@ fn a_method_is_refused_before_its_content_arrives() {
         let refused = client.response();
         assert_eq!((refused.status, refused.says_close()), (405, true));
         assert!(client.ends());
+        // The server waits for the end of a client that it has refused.
+        drop(client);
         server.stop_well();
     });
 }
