@@ -18,9 +18,8 @@
 //! any rights. The starter keeps the rights of the start, and its own command line says what to start. A request to
 //! it is one word with one descriptor, the channel between the two servers.
 //!
-//! Invariants: the starter ends with the predecessor. A successor that is not ready ends with its starter, unless it
-//! has changed its user. The words on the channel stay valid across versions of the program: a successor ignores
-//! those that it does not know.
+//! Invariants: the starter ends with the predecessor. A successor that is not ready ends with its starter. The words on
+//! the channel stay valid across versions of the program: a successor ignores those that it does not know.
 //!
 //! Owns the processes and their words. `plan` opens sockets, and the loops drain.
 
