@@ -108,6 +108,8 @@ fn curl_gets_what_there_is_on_every_architecture() {
         let refused = plain.response();
         assert_eq!(refused.status, 400);
         assert_eq!(refused.text(), "This port speaks TLS: use https:// in place of http://\n");
+        // The server waits for the end of a client that it has refused.
+        drop(plain);
         server.stop_well();
     });
 }
