@@ -120,13 +120,17 @@ fn open<L: Link>(stack: &mut Stack<L>, clock: &RealClock, connections: u32) -> a
     Ok(())
 }
 
+/// Attends to the connections until `end`, and at least once, because a timer may be due at that time.
 fn hold<L: Link>(stack: &mut Stack<L>, clock: &RealClock, end: Nanos) -> anyhow::Result<()> {
-    while clock.now() < end {
-        let due = stack.next_due().unwrap_or(end).min(end);
-        stack.wait(due.saturating_sub(clock.now()))?;
+    loop {
         turn(stack, clock)?;
+        let now = clock.now();
+        if now >= end {
+            return Ok(());
+        }
+        let due = stack.next_due().unwrap_or(end).min(end);
+        stack.wait(due.saturating_sub(now))?;
     }
-    Ok(())
 }
 
 /// Sends and receives all packets; returns the number of connections that were established.
