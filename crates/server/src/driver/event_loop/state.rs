@@ -92,12 +92,18 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
     /// queue and the socket, their requests are refused.
     pub fn before_turn(&mut self, token: Token, brings_bytes: bool) {
         let Sessions { close_after_response, late_after, .. } = self.sessions;
-        let Some(peer) = self.peers.get_mut(token) else { return };
-        if close_after_response && brings_bytes {
-            peer.machine.retire();
+        let mut is_late = false;
+        if brings_bytes
+            && (close_after_response || late_after.is_some())
+            && let Some(peer) = self.peers.get_mut(token)
+        {
+            if close_after_response {
+                peer.machine.retire();
+            }
+            let waited = || since_received(peer.socket.as_fd()).unwrap_or_default();
+            is_late = late_after.is_some_and(|late| waited() > late);
         }
-        let waited = || since_received(peer.socket.as_fd()).unwrap_or_default();
-        self.lender.service.refuse(brings_bytes && late_after.is_some_and(|late| waited() > late));
+        self.lender.service.refuse(is_late);
     }
 
     /// Gives a connection a place.
