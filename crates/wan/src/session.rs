@@ -6,8 +6,8 @@
 //! the command. After SIGTERM and SIGHUP the command has [`PATIENCE`] to end.
 //!
 //! Invariant: when [`run`] returns, with or without an error, no process is left in either network. If this
-//! process is killed (SIGKILL), the kernel kills server and command and removes the links. Only their
-//! background processes go on, in a network without a link.
+//! process is killed (SIGKILL), the kernel kills the command, and a guard kills the server's process group.
+//! Only background processes of the command go on, in a network without a link.
 
 use std::ffi::OsString;
 use std::io::{self, PipeWriter};
