@@ -6,6 +6,9 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use base::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 use sys::process::Program;
 
@@ -188,13 +191,13 @@ fn a_server_that_its_shell_waits_for_ends_though_we_are_killed() {
     let server = lines.find_map(|line| line.strip_prefix("server ").map(str::to_owned)).unwrap();
     let mut begun = String::new();
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut begun).unwrap();
-    assert!(begun == "begun\n" && runs(&server), "{begun}");
+    assert_eq!(begun, "begun\n");
+    let process = Pid::from_raw(server.trim().parse().unwrap()).unwrap();
+    let end = pidfd_open(process, PidfdFlags::empty()).expect("it runs");
     running.kill().unwrap();
-    let ended = (0..3_000).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        !runs(&server)
-    });
-    assert!(ended, "process {server} is left");
+    let patience = Timespec { tv_sec: 60, tv_nsec: 0 };
+    let ended = retry_on_intr(|| poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&patience)));
+    assert_eq!(ended, Ok(1), "process {server} is left");
 }
 
 #[test]

@@ -334,7 +334,7 @@ mod tests {
         let waiting = named.recv().unwrap();
         for _ in 0..20 {
             waiting.interrupt().unwrap();
-            std::thread::sleep(Nanos::MILLISECOND.into());
+            crate::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
         }
         drop(writing);
         assert!(waiter.join().unwrap().expect("it was waited for").status.success());
