@@ -149,8 +149,8 @@ struct bpf_sock {
     u32 state;
 };
 
-/* `state` of a connection whose handshake is complete. */
-enum { TCP_ESTABLISHED = 1 };
+/* `state` of a connection after its handshake, and after a FIN that answers the client's. */
+enum { TCP_ESTABLISHED = 1, TCP_LAST_ACK = 9 };
 
 /* A connection, for skc_lookup_tcp; in network order. */
 struct ipv4_tuple {

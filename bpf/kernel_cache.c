@@ -22,6 +22,9 @@
  * the client retransmits the request, which repairs the loss of any packet. Afterwards an empty segment acknowledges
  * the request, or the next response does.
  *
+ * A connection leaves the table when nothing more can follow: at the acknowledgement of a FIN that answered the client's,
+ * and at a reset by the kernel. The server removes those that end in other ways.
+ *
  * The program knows no HTTP. It compares whole segments with requests that the server has answered before, so its
  * answers are those of the server. Invariants are in docs/decisions/0018.
  */
@@ -182,8 +185,8 @@ inlined void receive(struct flow *flow, const struct segment *s, const struct an
 
 /* ---- connections ---- */
 
-/* Returns true if the server's kernel has this connection in the established state. */
-inlined bool is_established(struct __sk_buff *packet, const struct segment *s) {
+/* Returns the state of this connection in the server's kernel; 0 without one. */
+inlined u32 state_in_kernel(struct __sk_buff *packet, const struct segment *s) {
     struct bpf_sock *socket;
     if (s->ipv6) {
         struct ipv6_tuple tuple = {s->key.client, s->key.server, s->key.client_port, s->key.server_port};
@@ -194,10 +197,10 @@ inlined bool is_established(struct __sk_buff *packet, const struct segment *s) {
         socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
     }
     if (!socket)
-        return false;
-    bool established = socket->state == TCP_ESTABLISHED;
+        return 0;
+    u32 state = socket->state;
     sk_release(socket);
-    return established;
+    return state;
 }
 
 inlined bool same(const struct tuple *a, const struct tuple *b) {
@@ -228,7 +231,7 @@ apart int take_over(struct __sk_buff *packet) {
                 s->seq == embryo->client_first && s->ack == embryo->server_first &&
                 s->timestamps == embryo->timestamps && (u32)s->window << (embryo->scale & 15) >= length &&
                 embryo->mss >= PIECE + 12;
-    if (!fits || !is_established(packet, s)) {
+    if (!fits || state_in_kernel(packet, s) != TCP_ESTABLISHED) {
         map_delete(&embryos, &s->key);
         return false;
     }
@@ -376,6 +379,14 @@ apart int check(struct __sk_buff *packet) {
     return s->sound;
 }
 
+/* Returns true if the segment acknowledges a FIN that answers the client's. The kernel then forgets the connection. */
+apart int is_last(struct __sk_buff *packet) {
+    struct scratch *scratch = scratch_of(IN);
+    if (!scratch || !check(packet))
+        return false;
+    return scratch->segment.sound && state_in_kernel(packet, &scratch->segment) == TCP_LAST_ACK;
+}
+
 #define NANOSECONDS_PER_SECOND 1000000000
 
 /* Counts an answer, and logs it if answers are logged. */
@@ -508,6 +519,7 @@ inlined int from_client(struct __sk_buff *packet, u32 link_header) {
     fill_in(&scratch->plan, flow);
     scratch->date = flow->date;
     bool begun = flow->client_next != next, handed_over = flow->owner != owner;
+    bool ends = flow->server_ended && s->flags & TCP_ACK && s->ack == flow->server_end;
     spin_unlock(&flow->lock);
     if (handed_over)
         counts->handed_over++;
@@ -515,7 +527,11 @@ inlined int from_client(struct __sk_buff *packet, u32 link_header) {
         note_answered(now);
     else if (scratch->plan.act == SEND)
         counts->repeated++;
-    return carry_out(packet, scratch, flow, counts);
+    bool last = ends && scratch->plan.act == FORWARD && is_last(packet);
+    int verdict = carry_out(packet, scratch, flow, counts);
+    if (last)
+        map_delete(&flows, &s->key);
+    return verdict;
 }
 
 /* Handles a packet that this machine sends. */
@@ -544,6 +560,7 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
     }
     u64 now = ktime_get_coarse_ns();
     u32 seq_add = 0, ack_add = 0;
+    bool reset = false;
     spin_lock(&flow->lock);
     if (same(&flow->key, &s->key)) {
         seq_add = flow->server_next - flow->server_first;
@@ -553,11 +570,19 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
             if (flow->unacked == flow->server_next)
                 flow->owner = KERNELS;
         }
+        if (s->flags & TCP_FIN) {
+            flow->server_ended = true;
+            flow->server_end = s->seq + s->length + 1 + seq_add;
+        }
+        reset = s->flags & TCP_RST;
         flow->window = s->window;
         flow->touched_ns = now;
     }
     spin_unlock(&flow->lock);
-    return forward(packet, OUT, seq_add, ack_add);
+    int verdict = forward(packet, OUT, seq_add, ack_add);
+    if (reset)
+        map_delete(&flows, &s->key);
+    return verdict;
 }
 
 SEC("classifier")

@@ -159,12 +159,15 @@ struct flow {
     /* Number of times that the request came again without a further acknowledgement. */
     u32 fruitless;
     u32 tsval, tsecr;
+    /* The number after the server's FIN, as the client sees it, if `server_ended`. */
+    u32 server_end;
     u16 window;
     u8 scale;
     u8 pieces_per_segment;
     bool timestamps;
     /* The kernel has sent data, a FIN or a RST, or got a RST: it owns the connection once no response is under way. */
     bool kernel_spoke;
+    bool server_ended;
     struct date date;
 };
 

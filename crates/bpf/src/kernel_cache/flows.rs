@@ -9,7 +9,7 @@ use super::{Answer, ObjectId};
 /// `struct tuple` of `bpf/tcp_segment.h`.
 pub(super) type Key = [u8; 36];
 /// `struct flow` of `bpf/kernel_cache.h`, which begins with the time of its last packet.
-pub(super) type Value = [u8; 160];
+pub(super) type Value = [u8; 168];
 
 /// The key of a connection.
 pub(super) fn key(client: SocketAddr, server: SocketAddr) -> Key {

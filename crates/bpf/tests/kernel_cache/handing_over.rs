@@ -19,13 +19,41 @@ fn either_side_may_close_an_answered_connection() {
             for _ in 0..known {
                 exchange(&mut client, &request, 1000);
             }
+            let connections = usize::from(known > 0);
+            assert_eq!(fixture.cache.connections().unwrap(), connections);
             if by_client {
                 end_by_client(&mut client, server);
+                assert_eq!(fixture.cache.connections().unwrap(), 0, "nothing is left of it");
             } else {
                 end_by_server(&mut client, server);
+                assert_eq!(fixture.cache.connections().unwrap(), connections, "it may repeat its end");
             }
         }
     }
+}
+
+#[test]
+fn the_servers_end_is_repeated_until_the_client_has_it() {
+    let Some(mut fixture) = Fixture::new() else { return };
+    let request = get("/a");
+    fixture.known(&request, &response(1000));
+    let mut client = fixture.client(Offer::default());
+    let server = fixture.accept();
+    exchange(&mut client, &request, 1000);
+    client.transmit(client.next, client.expected, FIN | ACK, &[], &[]);
+    client.next = client.next.wrapping_add(1);
+    assert_eq!(client.receive().ack, client.next);
+    drop(server);
+    // The first one is lost. What else the client sends acknowledges nothing.
+    let fin = client.receive();
+    client.transmit(client.next, client.expected, ACK, &[], &[]);
+    let again = client.receive();
+    assert!(again.is(FIN) && (again.seq, again.ack) == (fin.seq, fin.ack), "{again:?}");
+    assert_eq!(fixture.cache.connections().unwrap(), 1);
+    client.expected = fin.end();
+    client.acknowledge();
+    client.receives_nothing();
+    assert_eq!(fixture.cache.connections().unwrap(), 0);
 }
 
 #[test]
@@ -124,6 +152,8 @@ fn resets_reach_both_sides() {
         drop(server);
         let reset = client.receive();
         assert!(reset.is(RST) && reset.seq == client.expected, "{reset:?}");
+        // The client's reset may have been an invalid one.
+        assert_eq!(fixture.cache.connections().unwrap(), known);
     }
 }
 
@@ -364,7 +394,9 @@ fn two_ends_that_meet_again_have_a_new_connection() {
         client.send(b"something else");
         assert_eq!(read(&server), Some(b"something else".to_vec()));
         assert_eq!(client.receive().ack, client.next);
-        end_by_client(&mut client, server);
+        // A connection that the client has reset stays in the table.
+        client.reset();
+        drop(server);
         isn = client.next.wrapping_add(100_000);
     }
     assert_eq!(fixture.cache.connections().unwrap(), 1);
