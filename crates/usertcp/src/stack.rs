@@ -254,7 +254,17 @@ impl<L: Link> Stack<L> {
     pub fn expire(&mut self, now: Nanos) {
         let millis = self.millis(now);
         let mut due = std::mem::take(&mut self.due);
-        self.timers.expire(now, &mut due);
+        let table = &mut self.table;
+        // A timer without a purpose wakes nobody up.
+        let mut matters = |timer: &Token| {
+            let Some(place) = table.living((*timer).into()) else { return false };
+            let has_deadline = place.endpoint.deadline(millis).is_some();
+            if !has_deadline {
+                place.entry_at = Millis(0);
+            }
+            has_deadline
+        };
+        self.timers.expire(now, &mut due, &mut matters);
         for key in due.drain(..).map(Key::from) {
             let Some(place) = self.table.living(key) else { continue };
             place.entry_at = Millis(0);

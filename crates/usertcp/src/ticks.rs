@@ -4,6 +4,8 @@
 //! If all timers of a slot fired at its end, a thousand SYNs would come again in one burst. A full accept queue that gets
 //! room between two bursts would then take new SYNs only, and nearly none that come again.
 //!
+//! Most connections end before their timers. Such a timer is left out when its slot is over, so that nobody wakes up for it.
+//!
 //! Owns the order and the times of firing. A timer fires at most a slot later than the wheel says.
 
 use std::collections::VecDeque;
@@ -50,14 +52,14 @@ impl Ticks {
         [due, self.wheel.next()].into_iter().flatten().min()
     }
 
-    /// Appends to `fired` every token whose time has come.
-    pub fn expire(&mut self, now: Nanos, fired: &mut Vec<Token>) {
+    /// Appends to `fired` every token whose time has come. Tokens for which `matters` returns false may be left out.
+    pub fn expire(&mut self, now: Nanos, fired: &mut Vec<Token>, matters: impl FnMut(&Token) -> bool) {
         if self.wheel.next().is_some_and(|next| next <= now) {
             // The last slot is over, and so is its spread.
             fired.extend(self.due.tokens.drain(..));
             let over = fired.len();
             self.wheel.expire(now, fired);
-            self.due = Due::spread(fired.drain(over..), now);
+            self.due = Due::spread(fired.drain(over..).filter(matters), now);
         }
         self.due.fire(now, fired);
     }
@@ -90,7 +92,7 @@ mod tests {
 
     fn fired(ticks: &mut Ticks, now: Nanos) -> usize {
         let mut fired = Vec::new();
-        ticks.expire(now, &mut fired);
+        ticks.expire(now, &mut fired, |_| true);
         fired.len()
     }
 
@@ -136,5 +138,16 @@ mod tests {
         // Seven have fired. The last one was in another slot, and is spread by itself.
         assert_eq!(fired(&mut ticks, Nanos::SECOND), 500 + 1 - 7);
         assert_eq!(ticks.next(), None);
+    }
+
+    #[test]
+    fn nobody_wakes_up_for_what_does_not_matter() {
+        let mut ticks = Ticks::new(Nanos::ZERO);
+        for index in 0..500 {
+            ticks.schedule(token(index), SLOT);
+        }
+        let mut fired = Vec::new();
+        ticks.expire(SLOT, &mut fired, |timer| *timer == token(250));
+        assert_eq!((fired, ticks.next()), (vec![token(250)], None));
     }
 }

@@ -3,6 +3,7 @@
 //! An event lends its bytes from the packet that brought them. Clients that read slowly have receive buffers
 //! instead, which bound the window ([`slow`]).
 
+mod pauses;
 mod slow;
 
 use std::io;
@@ -15,14 +16,11 @@ use usertcp::{Config, Failure, Kind, Link, Stack, Window};
 
 use super::{Event, Transport};
 use crate::plan::config::Close;
+use pauses::Pauses;
 use slow::SlowReads;
 
 /// The time that closed connections have after the run for an orderly close with the server.
 const LINGER: Nanos = Nanos::from_millis(200);
-
-/// The shortest time from one wake-up for packets to the next, as a network card moderates its interrupts. A wake-up for
-/// each packet of a busy server would cost more than the packet.
-const TURN_MIN: Nanos = Nanos::from_micros(20);
 
 /// A connection of the stack, and its owner's token.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +43,8 @@ pub(crate) struct UserTcp<L> {
     expires: bool,
     /// True while the events of a wait are being returned.
     is_waited_for: bool,
-    /// The end of the last wait, and the packets received before it.
-    woken: Nanos,
+    pauses: Pauses,
+    /// The packets received before the current turn.
     received: u64,
 }
 
@@ -61,24 +59,23 @@ impl<L: Link> UserTcp<L> {
             news: None,
             expires: false,
             is_waited_for: false,
-            woken: Nanos::ZERO,
+            pauses: Pauses::default(),
             received: 0,
         }
     }
 
-    /// Pauses after a turn with packets until [`TURN_MIN`] has passed since it began, or for `timeout`. Returns
-    /// the rest of `timeout`.
-    fn gather(&mut self, now: Nanos, timeout: Nanos) -> io::Result<Nanos> {
+    /// Pauses after a turn with packets, for at most `timeout`. Returns false without a pause.
+    fn gather(&mut self, now: Nanos, timeout: Nanos) -> io::Result<bool> {
         let received = self.stack.counts().received;
         let was_busy = std::mem::replace(&mut self.received, received) != received;
-        let pause = (self.woken + TURN_MIN).saturating_sub(now).min(timeout);
-        if was_busy && pause > Nanos::ZERO {
-            match sys::poll::wait(&mut [], Some(pause)) {
-                Err(error) if classify(&error) != errno::Failure::Retry => return Err(error),
-                _ => return Ok(timeout - pause),
-            }
+        let pause = self.pauses.after(now).min(timeout);
+        if !was_busy || pause == Nanos::ZERO {
+            return Ok(false);
         }
-        Ok(timeout)
+        match sys::poll::wait(&mut [], Some(pause)) {
+            Err(error) if classify(&error) != errno::Failure::Retry => Err(error),
+            _ => Ok(true),
+        }
     }
 
     /// The kind of the current event, if it belongs to this connection.
@@ -171,8 +168,8 @@ impl<L: Link> Transport for UserTcp<L> {
     fn wait(&mut self, now: Nanos, timeout: Nanos) -> io::Result<()> {
         self.now = now;
         self.stack.flush(now)?;
-        if timeout > Nanos::ZERO {
-            let timeout = self.gather(now, timeout)?;
+        let has_paused = self.gather(now, timeout)?;
+        if timeout > Nanos::ZERO && !has_paused {
             self.stack.wait(timeout)?;
         }
         (self.expires, self.is_waited_for) = (true, true);
@@ -182,7 +179,7 @@ impl<L: Link> Transport for UserTcp<L> {
     fn next(&mut self, now: Nanos) -> io::Result<Option<Event>> {
         self.now = now;
         if std::mem::take(&mut self.expires) {
-            self.woken = now;
+            self.pauses.woken(now);
             self.stack.expire(now);
         }
         while self.is_waited_for {
