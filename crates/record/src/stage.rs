@@ -21,8 +21,8 @@ pub struct Topology {
     pub warnings: Vec<String>,
 }
 
-/// Connections and packets that the kernel dropped before the server saw them: differences of the `TcpExt` counters of
-/// the server's network namespace. `listen_drops` counts every drop at a listener; the next two fields count drops of
+/// Connections and packets that the kernel dropped before the server saw them: differences of counters of the server's
+/// network namespace, most of them from `TcpExt`. `listen_drops` counts every drop at a listener; the next two fields count drops of
 /// one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelDrops {
@@ -42,6 +42,26 @@ pub struct KernelDrops {
     /// `/proc/net/softnet_stat`. Sessions share this queue with the rush.
     #[serde(default)]
     pub packet_queue_full: u64,
+    /// `RetransSegs`: segments that the server's kernel sent again. Its own drops are one reason.
+    #[serde(default)]
+    pub retransmitted: u64,
+}
+
+impl KernelDrops {
+    /// The difference from an earlier reading, `over_s` seconds before.
+    pub fn since(&self, earlier: &KernelDrops, over_s: f64) -> KernelDrops {
+        let difference = |of: fn(&KernelDrops) -> u64| of(self).saturating_sub(of(earlier));
+        KernelDrops {
+            over_s,
+            listen_drops: difference(|drops| drops.listen_drops),
+            listen_overflows: difference(|drops| drops.listen_overflows),
+            req_q_full_drops: difference(|drops| drops.req_q_full_drops),
+            req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
+            syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),
+            packet_queue_full: difference(|drops| drops.packet_queue_full),
+            retransmitted: difference(|drops| drops.retransmitted),
+        }
+    }
 }
 
 /// The accept queue of a listener, sampled.

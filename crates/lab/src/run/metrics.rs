@@ -96,6 +96,7 @@ fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
     put("drops_other_per_s", drops.listen_drops.saturating_sub(named));
     put("drops_packet_queue_per_s", drops.packet_queue_full);
     put("syn_cookies_per_s", drops.syn_cookies_sent);
+    put("retransmissions_per_s", drops.retransmitted);
 }
 
 /// The status page counts over the whole run, warm-up included.

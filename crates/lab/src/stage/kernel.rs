@@ -56,6 +56,7 @@ pub struct Elapsed {
 ///
 /// The files stay open. A file of `/proc/net` shows the namespace of the thread that opened it.
 pub struct Observer {
+    snmp: ProcFile,
     netstat: ProcFile,
     softnet: ProcFile,
     sockstat: ProcFile,
@@ -75,6 +76,7 @@ impl Observer {
         topology.server.enter(|| {
             let mut sockstat = ProcFile::open("/proc/thread-self/net/sockstat")?;
             Ok(Observer {
+                snmp: ProcFile::open("/proc/thread-self/net/snmp")?,
                 netstat: ProcFile::open("/proc/thread-self/net/netstat")?,
                 softnet: ProcFile::open("/proc/thread-self/net/softnet_stat")?,
                 sockets_at_start: sockets_in_use(&sockstat.read()?),
@@ -98,7 +100,10 @@ impl Observer {
         Ok(Reading {
             at: clock.now(),
             idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
-            drops: KernelDrops { packet_queue_full, ..parse_netstat(&self.netstat.read()?) },
+            drops: KernelDrops {
+                packet_queue_full,
+                ..parse_tcp(&(self.snmp.read()? + &self.netstat.read()?))
+            },
             server_idle: parse_stat(&stat, &self.server_cpus),
             client_idle: parse_stat(&stat, &self.client_cpus),
         })
@@ -126,18 +131,9 @@ impl Observer {
 impl Reading {
     /// The differences from an earlier reading.
     pub fn since(&self, earlier: &Reading) -> Elapsed {
-        let difference = |of: fn(&KernelDrops) -> u64| of(&self.drops).saturating_sub(of(&earlier.drops));
         let over_s = self.at.saturating_sub(earlier.at).as_secs_f64();
         Elapsed {
-            drops: KernelDrops {
-                over_s,
-                listen_drops: difference(|drops| drops.listen_drops),
-                listen_overflows: difference(|drops| drops.listen_overflows),
-                req_q_full_drops: difference(|drops| drops.req_q_full_drops),
-                req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
-                syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),
-                packet_queue_full: difference(|drops| drops.packet_queue_full),
-            },
+            drops: self.drops.since(&earlier.drops, over_s),
             server_cpu: self.server_idle.cores_busy_since(earlier.server_idle, over_s),
             client_cpu: self.client_idle.cores_busy_since(earlier.client_idle, over_s),
             cpu_busy: self
@@ -189,15 +185,17 @@ impl QueueSamples {
     }
 }
 
-/// The listener counters of `TcpExt`. A counter that this kernel does not have reads 0.
-fn parse_netstat(text: &str) -> KernelDrops {
-    let counter = |name: &str| counter(text, "TcpExt:", name).unwrap_or(0);
+/// The counters of `Tcp` and `TcpExt`. A counter that this kernel does not have reads 0.
+fn parse_tcp(text: &str) -> KernelDrops {
+    let counter_of = |group: &str, name: &str| counter(text, group, name).unwrap_or(0);
+    let counter = |name: &str| counter_of("TcpExt:", name);
     KernelDrops {
         listen_drops: counter("ListenDrops"),
         listen_overflows: counter("ListenOverflows"),
         req_q_full_drops: counter("TCPReqQFullDrop"),
         req_q_full_cookies: counter("TCPReqQFullDoCookies"),
         syn_cookies_sent: counter("SyncookiesSent"),
+        retransmitted: counter_of("Tcp:", "RetransSegs"),
         ..KernelDrops::default()
     }
 }
@@ -256,7 +254,9 @@ mod tests {
     use std::os::fd::AsRawFd;
     use sys::poll::{self, PollFd};
 
-    const NETSTAT: &str = "\
+    const COUNTERS: &str = "\
+Tcp: OutSegs RetransSegs InErrs
+Tcp: 9 10 11
 TcpExt: SyncookiesSent SyncookiesRecv ListenOverflows ListenDrops TCPReqQFullDoCookies TCPReqQFullDrop
 TcpExt: 1 2 30 40 5 6
 IpExt: InNoRoutes InTruncatedPkts
@@ -264,17 +264,17 @@ IpExt: 7 8
 ";
 
     #[test]
-    fn the_listener_counters_are_found_by_name() {
-        let drops = parse_netstat(NETSTAT);
+    fn the_counters_are_found_by_name() {
+        let drops = parse_tcp(COUNTERS);
         assert_eq!((drops.listen_drops, drops.listen_overflows), (40, 30));
         assert_eq!((drops.req_q_full_drops, drops.req_q_full_cookies), (6, 5));
-        assert_eq!(drops.syn_cookies_sent, 1);
+        assert_eq!((drops.syn_cookies_sent, drops.retransmitted), (1, 10));
     }
 
     #[test]
     fn a_counter_this_kernel_lacks_is_zero() {
         for text in ["", "TcpExt: ListenDrops", "TcpExt: ListenDrops\nTcpExt:", "TcpExt: A\nTcpExt: x\n"] {
-            assert_eq!(parse_netstat(text), KernelDrops::default(), "{text:?}");
+            assert_eq!(parse_tcp(text), KernelDrops::default(), "{text:?}");
         }
     }
 

@@ -36,7 +36,7 @@ const fn is(name: &'static str, title: &'static str, unit: Unit) -> Metric {
 }
 
 /// All metrics with fixed names, in the order they are shown.
-pub const METRICS: [Metric; 47] = [
+pub const METRICS: [Metric; 48] = [
     is("offered_per_s", "offered requests/s", Unit::PerSecond),
     is("sent_per_s", "sent requests/s", Unit::PerSecond),
     is("replies_per_s", "replies/s", Unit::PerSecond),
@@ -65,6 +65,7 @@ pub const METRICS: [Metric; 47] = [
     is("drops_other_per_s", "other drops at the listener/s", Unit::PerSecond),
     is("drops_packet_queue_per_s", "packets dropped before TCP/s", Unit::PerSecond),
     is("syn_cookies_per_s", "SYN cookies/s", Unit::PerSecond),
+    is("retransmissions_per_s", "segments that the server's kernel sent again/s", Unit::PerSecond),
     is("queue_depth_mean", "mean length of the accept queue", Unit::Count),
     is("queue_depth_max", "greatest length of the accept queue", Unit::Count),
     is("server_cpu_cores", "server's CPUs busy, cores", Unit::Cores),
