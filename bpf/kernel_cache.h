@@ -349,5 +349,23 @@ inlined struct control *settings(void) {
     return map_lookup(&control, &first);
 }
 
+/* Returns the state of this connection in the server's kernel; 0 without one. */
+inlined u32 state_in_kernel(struct __sk_buff *packet, const struct segment *s) {
+    struct bpf_sock *socket;
+    if (s->ipv6) {
+        struct ipv6_tuple tuple = {s->key.client, s->key.server, s->key.client_port, s->key.server_port};
+        socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
+    } else {
+        struct ipv4_tuple tuple = {s->key.client.words[3], s->key.server.words[3], s->key.client_port,
+                                   s->key.server_port};
+        socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
+    }
+    if (!socket)
+        return 0;
+    u32 state = socket->state;
+    sk_release(socket);
+    return state;
+}
+
 /* A function that the verifier checks once, and not again on each path to it. */
 #define apart __attribute__((noinline))
