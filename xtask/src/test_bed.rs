@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use base::{Nanos, RealClock};
-use lab::stage::owner::temporary_folder;
-use lab::stage::topology::Topology;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use stage::owner::temporary_folder;
+use stage::topology::Topology;
 use sys::process::{Program, this_program};
 use tempfile::TempDir;
 

@@ -12,8 +12,8 @@ use experiment::nearest;
 use lab::library::{self, Known};
 use lab::progress::Progress;
 use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
-use lab::stage::leftovers;
 use record::experiment::Form;
+use stage::leftovers;
 
 use crate::cli::{Cli, LabCommand, LabFlags, LabRunFlags};
 use crate::exit::Exit;

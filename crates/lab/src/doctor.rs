@@ -11,7 +11,7 @@ use record::TopologyKind;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
-use crate::stage::topology::Topology;
+use stage::topology::Topology;
 
 /// The time for which a port is kept back after its connection: TIME-WAIT on Linux, in seconds.
 const TIME_WAIT_S: u64 = 60;

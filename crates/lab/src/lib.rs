@@ -2,13 +2,13 @@
 //!
 //! Owns the way from an experiment file to its records:
 //!
-//! - [`stage`] is the place of servers: topology, control groups, servers under test, the kernel's counters.
 //! - [`trial`] is one run of load against a server, observed from both sides.
 //! - [`run`] carries out an experiment; [`library`] holds the experiments that come with the program.
 //! - [`capacity`] searches for a server's capacity, [`survey`] goes past it and back.
 //! - [`fileset`] writes the files that are served, [`progress`] shows how far a run is, [`doctor`] examines the machine.
 //!
-//! Leaves the file form to `experiment`, estimates and judgements to `analysis`, pages to `report`.
+//! Leaves the file form to `experiment`, the place of servers and the kernel's counters to `stage`, estimates and
+//! judgements to `analysis`, pages to `report`.
 //!
 //! Invariants: servers and clients are processes; this crate links neither. A result is a file before it is a picture:
 //! every trial is written when it ends.
@@ -20,6 +20,5 @@ pub mod fileset;
 pub mod library;
 pub mod progress;
 pub mod run;
-pub mod stage;
 pub mod survey;
 pub mod trial;

@@ -33,9 +33,9 @@ use self::schedule::{OVERHEAD, Planned};
 use self::store::Store;
 use self::test_bed::TestBed;
 use crate::progress::Progress;
-use crate::stage::server_under_test::Settings;
-use crate::stage::topology::{Topology, list};
 use crate::trial::RunTime;
+use stage::server_under_test::Settings;
+use stage::topology::{Topology, list};
 
 /// The warning at the start of a run without namespaces.
 const LOOPBACK: &str = "Over the loopback interface the client's CPU does the server's packet work, so a dropped \

@@ -15,9 +15,9 @@ use record::{LoadResult, QueueDepth};
 use serde_json::Value;
 use sys::process::Output;
 
-use crate::stage::kernel::{Elapsed, Observer, QueueSamples, Reading};
-use crate::stage::server_under_test::RunningServer;
-use crate::stage::topology::Topology;
+use stage::kernel::{Elapsed, Observer, QueueSamples, Reading};
+use stage::server_under_test::RunningServer;
+use stage::topology::Topology;
 
 /// The time between two samples of the accept queue. Even a short run has some dozens, for less than a thousandth of
 /// the client's CPU.

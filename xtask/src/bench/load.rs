@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use base::{Bytes, Clock};
-use lab::stage::memory;
-use lab::stage::sockets::SocketCounters;
 use report::columns::aligned;
 use serde::Serialize;
+use stage::memory;
+use stage::sockets::SocketCounters;
 use statistics::Spread;
 
 use super::{Common, Promise};

@@ -12,10 +12,10 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::Context;
-use lab::stage::memory;
-use lab::stage::server_under_test::RunningServer;
 use report::columns::aligned;
 use serde::Serialize;
+use stage::memory;
+use stage::server_under_test::RunningServer;
 
 use super::{Common, Promise};
 use crate::responder::AfterReply;

@@ -2,9 +2,9 @@
 //! alike, and a ratio is taken within a round.
 
 use anyhow::{Context, Result};
-use lab::stage::kernel::{Elapsed, Observer};
 use report::columns::aligned;
 use serde::Serialize;
+use stage::kernel::{Elapsed, Observer};
 use statistics::Spread;
 
 use super::Common;

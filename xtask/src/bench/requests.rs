@@ -7,7 +7,7 @@
 //! nothing if another program runs on that CPU.
 
 use anyhow::Context;
-use lab::stage::kernel::Observer;
+use stage::kernel::Observer;
 
 use super::race::{Measured, Mode, RaceOptions, race, sample, table};
 use super::{Promise, usertcp};

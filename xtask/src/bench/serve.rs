@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use experiment::TlsKey;
-use lab::stage::identity::Identity;
-use lab::stage::kernel::Observer;
+use stage::identity::Identity;
+use stage::kernel::Observer;
 
 use super::Promise;
 use super::race::{Measured, Mode, RaceOptions, race, sample, table};

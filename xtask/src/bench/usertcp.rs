@@ -17,9 +17,9 @@ use std::os::fd::AsFd;
 use anyhow::{Context, ensure};
 use base::{Nanos, PerSecond};
 use experiment::Stack as Carrier;
-use lab::stage::kernel::Observer;
 use report::columns::aligned;
 use serde::Serialize;
+use stage::kernel::Observer;
 use statistics::Spread;
 use sys::process::this_program;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos};
-use lab::stage::proc;
 use rustix::process::Pid;
 use serde_json::Value;
+use stage::proc;
 use sys::process::{Child, Program};
 
 use crate::test_bed::TICK;

@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use anyhow::Context;
-use lab::stage::identity::Identity;
-use lab::stage::server_under_test::recipe::{self, Readiness, Recipe};
-use lab::stage::server_under_test::{RunningServer, Settings, StartError, start};
+use stage::identity::Identity;
+use stage::server_under_test::recipe::{self, Readiness, Recipe};
+use stage::server_under_test::{RunningServer, Settings, StartError, start};
 use sys::process::this_program;
 
 use crate::responder::AfterReply;
@@ -127,7 +127,7 @@ fn settings(root: &Path, connections: u32) -> Settings {
 }
 
 fn started(name: &str, bed: &TestBed, recipe: Result<Recipe, StartError>) -> anyhow::Result<RunningServer> {
-    let running = recipe.and_then(|recipe| start(&bed.topology, recipe, None, &bed.clock));
+    let running = recipe.and_then(|recipe| start(&bed.topology, recipe, Vec::new(), &bed.clock));
     running.with_context(|| format!("{name} does not start"))
 }
 

@@ -15,9 +15,9 @@ use ::load::calibrate::{Offered, clean_rate};
 use base::{Clock, Nanos, RealClock, Seed};
 use clap::Parser;
 use experiment::Stack as Carrier;
-use lab::stage::topology::Topology;
 use record::clean_rate::{CleanRate, SCHEMA};
 use record::{LoadResult, Manifest, TopologyKind};
+use stage::topology::Topology;
 
 use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};

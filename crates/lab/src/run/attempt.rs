@@ -8,8 +8,8 @@ use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 
 use super::test_bed::{TestBed, TestBedError};
 use super::{INTERRUPTED, Run, START_FAILURES, command_lines, metrics};
-use crate::stage::server_under_test::StartError;
 use crate::trial::{LoadError, RunTime, Seen};
+use stage::server_under_test::StartError;
 
 /// The time between two checks whether a herd has ended.
 const TICK: Nanos = Nanos::from_millis(20);

@@ -10,9 +10,9 @@ use experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerS
 use record::experiment::Value;
 
 use super::schedule;
-use crate::stage::server_under_test::recipe::{self, Readiness, Recipe};
-use crate::stage::server_under_test::{Settings, StartError};
-use crate::stage::topology::Topology;
+use stage::server_under_test::recipe::{self, Readiness, Recipe};
+use stage::server_under_test::{Settings, StartError};
+use stage::topology::Topology;
 use crate::trial::{LoadRun, RunTime};
 
 /// The values of a point's axes.

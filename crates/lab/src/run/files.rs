@@ -8,8 +8,8 @@ use experiment::Experiment;
 use tempfile::TempDir;
 
 use crate::fileset;
-use crate::stage::identity::Identity;
-use crate::stage::owner;
+use stage::identity::Identity;
+use stage::owner;
 
 /// A folder that is served. Dropping it removes generated files.
 pub struct Served {

@@ -7,10 +7,10 @@ use base::{Clock, Nanos};
 use experiment::{Experiment, ServerSpec, TopologyChoice};
 
 use super::command_lines::{self, Axes};
-use crate::stage::cgroup::Cgroup;
-use crate::stage::kernel::Observer;
-use crate::stage::server_under_test::{self, RunningServer, Settings, StartError, recipe};
-use crate::stage::topology::{Topology, TopologyOptions};
+use stage::cgroup::Cgroup;
+use stage::kernel::Observer;
+use stage::server_under_test::{self, RunningServer, Settings, StartError, recipe};
+use stage::topology::{Topology, TopologyOptions};
 use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 
 /// A topology with a server that runs in it.

@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, ensure};
 use base::{Clock, Nanos, PerSecond, RealClock, Seed};
 use dispatch::Token;
-use lab::stage::memory::anonymous_memory;
-use lab::stage::topology::{CLIENT_NET, LINK};
 use serde::{Deserialize, Serialize};
+use stage::memory::anonymous_memory;
+use stage::topology::{CLIENT_NET, LINK};
 use usertcp::link::{AfXdp, Tun};
 use usertcp::{Config, Kind, Link, LinkError, SourceNet, Stack, Window};
 

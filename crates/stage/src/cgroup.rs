@@ -115,7 +115,7 @@ impl Cgroup {
 ///
 /// # Errors
 /// `ResourceBusy` if the group still has a process.
-pub(super) fn remove(group: &Path) -> std::io::Result<()> {
+pub(crate) fn remove(group: &Path) -> std::io::Result<()> {
     const TRIES: u32 = 100;
     for _ in 1..TRIES {
         if fs::remove_dir(group).is_ok() {

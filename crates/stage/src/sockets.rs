@@ -58,7 +58,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::stage::topology::Topology;
+    use crate::topology::Topology;
 
     #[test]
     fn a_connection_attempt_is_counted() {

@@ -4,6 +4,7 @@
 //! their configurations ([`server_under_test`]) and their certificate ([`identity`]). Reads the kernel's counters
 //! ([`kernel`], by [`proc`]), a side's [`sockets`], and the [`memory`] of processes. [`leftovers`] removes the remains of
 //! a killed run, which it finds by the marks of [`owner`]. Offers no load.
+#![forbid(unsafe_code)]
 
 pub mod cgroup;
 pub mod identity;

@@ -10,7 +10,7 @@ use rustix::process::{Pid, test_kill_process};
 /// The variable that servers under test are started with.
 pub const MARK: &str = "INRUSH_LAB";
 /// The first part of the names of our folders and control groups.
-pub(super) const NAME: &str = "inrush-lab-";
+pub(crate) const NAME: &str = "inrush-lab-";
 
 /// Returns the prefix of our folders and groups: `inrush-lab-1234-`.
 pub fn prefix() -> String {
@@ -34,19 +34,19 @@ pub fn temporary_folder() -> std::io::Result<tempfile::TempDir> {
 }
 
 /// Returns the owner in a name: 1234 in `inrush-lab-1234-7`.
-pub(super) fn owner_in(name: &str) -> Option<i32> {
+pub(crate) fn owner_in(name: &str) -> Option<i32> {
     name.strip_prefix(NAME)?.split('-').next()?.parse().ok()
 }
 
 /// Tells whether a process with that number exists.
-pub(super) fn is_alive(process: i32) -> bool {
+pub(crate) fn is_alive(process: i32) -> bool {
     // EPERM means that it exists, too.
     Pid::from_raw(process)
         .is_some_and(|process| !matches!(test_kill_process(process), Err(rustix::io::Errno::SRCH)))
 }
 
 /// Returns the owner in an environment, whose variables each end with a zero byte.
-pub(super) fn owner_of(environment: &[u8]) -> Option<i32> {
+pub(crate) fn owner_of(environment: &[u8]) -> Option<i32> {
     let mark = format!("{MARK}=");
     let value = environment.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(mark.as_bytes()))?;
     std::str::from_utf8(value).ok()?.parse().ok()

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::{Settings, StartError};
-use crate::stage::identity::Identity;
-use crate::stage::owner;
-use crate::stage::topology::Topology;
+use crate::identity::Identity;
+use crate::owner;
+use crate::topology::Topology;
 
 /// The number of Apache's processes (prefork), as in the SMPED paper.
 const PREFORK_PROCESSES: u32 = 150;

@@ -21,10 +21,10 @@ use sys::process::Child;
 use tempfile::TempDir;
 
 use self::recipe::{Readiness, Recipe};
-use crate::stage::cgroup::Cgroup;
-use crate::stage::identity::Identity;
-use crate::stage::owner;
-use crate::stage::topology::Topology;
+use crate::cgroup::Cgroup;
+use crate::identity::Identity;
+use crate::owner;
+use crate::topology::Topology;
 
 /// The time limit for a server to be ready. A loaded machine starts a process in well under a second.
 const READY_WITHIN: Nanos = Nanos::from_secs(5);

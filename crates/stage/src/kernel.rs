@@ -19,7 +19,7 @@ use sys::netlink::SocketDiagnostics;
 
 use super::proc::{ProcFile, counter, sockets_in_use};
 
-use crate::stage::topology::Topology;
+use crate::topology::Topology;
 
 /// The time that CPUs were idle, in the kernel's hundredths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
