@@ -11,7 +11,7 @@ use sys::process::find_program;
 use super::common::{Files, Server};
 use super::others::Other;
 use super::processes::server;
-use super::{PATIENCE, inrush, said};
+use super::{ANSWER_ALL, PATIENCE, inrush, said};
 
 /// Twenty sessions.
 ///
@@ -64,7 +64,7 @@ fn check_against_our_server(secure: bool, flags: &[&str], requests: u64) {
     let [certificate, key] = identity(&files);
     let tls = [format!("--tls-cert={certificate}"), format!("--tls-key={key}")];
     let serve: Vec<&str> = tls.iter().map(String::as_str).filter(|_| secure).collect();
-    let mut server = Server::start(&files.root(), &serve);
+    let mut server = Server::start(&files.root(), &[&[ANSWER_ALL], &serve[..]].concat());
     let url = match secure {
         true => format!("https://localhost:{}{}", server.address.port(), Files::SMALL.0),
         false => format!("http://{}{}", server.address, Files::SMALL.0),
@@ -114,7 +114,7 @@ fn h2load_counts_the_same() {
         return println!("skipped: h2load is not installed");
     }
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &[]);
+    let mut server = Server::start(&files.root(), &[ANSWER_ALL]);
     let url = format!("http://{}{}", server.address, Files::SMALL.0);
     let mut seen_of = |run: &mut dyn FnMut()| {
         let names = ["requests", "responses_2xx", "http2_connections", "accepts"];
