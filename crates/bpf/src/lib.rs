@@ -9,6 +9,7 @@
 //! | [`steering`] | `steer.c` | SO_REUSEPORT group |
 //! | [`xsk_redirect`] | `xsk_redirect.c` | XDP |
 //! | [`kernel_cache`] | `kernel_cache.c` | tc ingress and egress |
+//! | [`final_acks`] | `final_ack.c` | the trace point of dropped packets |
 //!
 //! `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
 //! `error` explains failures, and `probe` tries each program on this machine.
@@ -24,6 +25,7 @@
 pub mod admission;
 pub mod device;
 mod error;
+pub mod final_acks;
 pub mod kernel_cache;
 mod object;
 mod probe;

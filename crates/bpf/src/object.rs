@@ -38,19 +38,19 @@ pub(crate) use object;
 
 impl Object {
     /// Makes the object's maps; its program is loaded by [`program`](Loaded::program). `configure` sets map sizes.
-    pub fn load(&self, configure: impl FnOnce(&mut EbpfLoader<'_>)) -> Result<Loaded, BpfError> {
+    pub fn load<'a>(&self, configure: impl FnOnce(&mut EbpfLoader<'a>)) -> Result<Loaded, BpfError> {
         self.load_with(configure, &[])
     }
 
     /// As [`load`](Self::load), with values for the constants that the object leaves open.
-    pub fn load_with(
+    pub fn load_with<'a>(
         &self,
-        configure: impl FnOnce(&mut EbpfLoader<'_>),
-        constants: &[(&'static str, u32)],
+        configure: impl FnOnce(&mut EbpfLoader<'a>),
+        constants: &'a [(&'static str, u32)],
     ) -> Result<Loaded, BpfError> {
         check_capabilities(self.purpose)?;
         let mut loader = EbpfLoader::new();
-        // Nothing here depends on the layout of the kernel's own structures.
+        // No program depends on the layout of the kernel's own structures.
         loader.btf(None);
         configure(&mut loader);
         for (name, value) in constants {

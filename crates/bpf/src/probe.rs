@@ -8,6 +8,7 @@ use sys::netns::NetworkNamespace;
 
 use crate::admission::{Admission, Hook, Queues};
 use crate::error::{BpfError, system};
+use crate::final_acks::FinalAcks;
 use crate::kernel_cache::{KernelCache, Limits};
 use crate::steering::{Schedule, Steering};
 use crate::xsk_redirect::XskRedirect;
@@ -34,6 +35,7 @@ pub fn probe() -> Vec<Facility> {
         facility("steering at connect time", steering()),
         facility("redirection to AF_XDP", redirection()),
         facility("the kernel cache", kernel_cache()),
+        facility("counting drops at the final ACK", FinalAcks::watch().map(drop)),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::Nanos;
+use base::{Bytes, Nanos};
 use record::experiment::{FAMILIES, METRICS, Value, metric};
 
 use super::claim::{Claim, Measure};
@@ -12,6 +12,9 @@ use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, ServerSpec,
 
 /// Names in braces that the lab replaces in a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
+
+/// A server with less than this does not start.
+const MEMORY_LEAST: Bytes = Bytes(16 << 20);
 
 /// Returns all mistakes, one sentence each.
 pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
@@ -60,9 +63,9 @@ impl<'a> Check<'a> {
 
     fn plan(&mut self) {
         let (plan, quick) = (&self.experiment.plan, &self.experiment.quick);
-        let counts = [Some(plan.trials), quick.trials];
+        let counts = [Some(plan.trials), plan.curve_trials, quick.trials];
         self.require(counts.iter().flatten().all(|trials| (1..=1000).contains(trials)), || {
-            "trials: expected a whole number from 1 to 1000".to_owned()
+            "trials and curve-trials: expected a whole number from 1 to 1000".to_owned()
         });
         let times = [Some(plan.duration), quick.duration];
         self.require(times.iter().flatten().all(|time| *time > Nanos::ZERO), || {
@@ -150,6 +153,10 @@ impl<'a> Check<'a> {
                 format!("cpu-quota {quota}: expected a number of cores from 0.01 to 64")
             });
         }
+        let memory = self.experiment.common.memory;
+        self.require(memory.is_none_or(|memory| memory >= MEMORY_LEAST), || {
+            format!("memory: expected at least {MEMORY_LEAST}")
+        });
         if let Some(of) = &self.experiment.capacity.of {
             self.known("capacity: server", of, self.server_names());
         }
@@ -207,14 +214,13 @@ impl<'a> Check<'a> {
                 self.known(&format!("load '{}': {{{name}}}: axis", load.name), name, axes.clone());
             }
         }
-        for name in self.experiment.network.iter().flat_map(|network| network.texts()).flat_map(placeholders)
-        {
+        for name in self.experiment.stage_texts().flat_map(placeholders) {
             used.insert(name);
-            self.known(&format!("network: {{{name}}}: axis"), name, axes.clone());
+            self.known(&format!("network or sysctls: {{{name}}}: axis"), name, axes.clone());
         }
         for axis in axes {
             self.require(used.contains(axis), || {
-                format!("axis '{axis}': no server, load or network mentions {{{axis}}}")
+                format!("axis '{axis}': no server, load, network or sysctl mentions {{{axis}}}")
             });
         }
     }

@@ -10,6 +10,9 @@
 //!
 //! Owns the form. The analysis computes medians, ratios and intervals from trials.
 
+use std::collections::BTreeMap;
+
+use record::experiment::Value;
 use serde::Deserialize;
 
 use super::template::Selection;
@@ -179,6 +182,19 @@ struct ClaimFile {
     at_most: Option<f64>,
     #[serde(default)]
     tolerance: f64,
+}
+
+impl Claim {
+    /// Tells whether the claim is judged by trials of a point.
+    pub fn is_about(&self, server: &str, load: Option<&str>, axes: &BTreeMap<String, Value>) -> bool {
+        let Terms { groups, at, .. } = self.measure.terms();
+        let is_compared = match &self.measure {
+            Measure::Best(best) => best.among.is_empty() || best.among.iter().any(|name| name == server),
+            _ => true,
+        };
+        let has = |selection: &Selection| selection.has_point(server, load, axes);
+        is_compared && at.is_none_or(has) && groups.into_iter().any(has)
+    }
 }
 
 impl TryFrom<ClaimFile> for Claim {

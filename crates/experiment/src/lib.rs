@@ -26,7 +26,7 @@ mod template;
 use std::collections::BTreeMap;
 
 use base::{Bytes, Nanos, Seed};
-use record::experiment::Form;
+use record::experiment::{Form, Value};
 use serde::Deserialize;
 
 pub use axis::Axis;
@@ -98,8 +98,10 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
-    /// Repetitions of each point.
+    /// Repetitions of each point that a claim is about.
     pub trials: u32,
+    /// Repetitions of the other points, which only draw curves; as many as of the first if absent.
+    pub curve_trials: Option<u32>,
     /// The seed of the order of trials, of the arrivals and of the contents of files.
     pub seed: Seed,
     /// Load before the measured time.
@@ -123,6 +125,7 @@ impl Default for Plan {
     fn default() -> Plan {
         Plan {
             trials: 5,
+            curve_trials: None,
             seed: Seed(1),
             warmup: Nanos::SECOND,
             duration: Nanos::from_secs(3),
@@ -140,7 +143,7 @@ impl Default for Plan {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Quick {
-    /// Repetitions.
+    /// Repetitions of each point.
     pub trials: Option<u32>,
     /// Load before the measured time.
     pub warmup: Option<Nanos>,
@@ -179,8 +182,9 @@ pub struct TopologySpec {
     pub server_cpus: Option<Vec<usize>>,
     /// The client's CPUs; by default all others.
     pub client_cpus: Option<Vec<usize>>,
-    /// Kernel settings inside the server's namespace and the client's: `"net.core.somaxconn" = 128`.
-    pub sysctls: BTreeMap<String, record::experiment::Value>,
+    /// Kernel settings inside the server's namespace and the client's: `"net.core.somaxconn" = 128`. A text may hold
+    /// values of axes.
+    pub sysctls: BTreeMap<String, Value>,
 }
 
 /// A slower, lossy path between client and server, made by `inrush wan`.
@@ -235,6 +239,9 @@ pub struct Common {
     pub flags: Vec<String>,
     /// The share of one core that a server may use (cgroup); by default all of it.
     pub cpu_quota: Option<f64>,
+    /// The memory of a server and all its processes, with the files that they read (cgroup); by default all of the
+    /// machine's. A bound trial begins with none of the files in memory.
+    pub memory: Option<Bytes>,
     /// Servers speak TLS, with a certificate of the lab's that has a key of this kind.
     pub tls: Option<TlsKey>,
 }
@@ -251,7 +258,14 @@ pub enum TlsKey {
 
 impl Default for Common {
     fn default() -> Common {
-        Common { backlog: 128, connections: 15_000, flags: Vec::new(), cpu_quota: None, tls: None }
+        Common {
+            backlog: 128,
+            connections: 15_000,
+            flags: Vec::new(),
+            cpu_quota: None,
+            memory: None,
+            tls: None,
+        }
     }
 }
 
@@ -290,6 +304,7 @@ impl Experiment {
         let quick = &self.quick;
         let plan = &mut reduced.plan;
         plan.trials = quick.trials.unwrap_or(plan.trials);
+        plan.curve_trials = None;
         plan.warmup = quick.warmup.unwrap_or(plan.warmup);
         plan.duration = quick.duration.unwrap_or(plan.duration);
         plan.cooldown = quick.cooldown.unwrap_or(plan.cooldown);
@@ -311,6 +326,26 @@ impl Experiment {
     /// Returns the derived metric of that name.
     pub fn metric(&self, name: &str) -> Option<&DerivedMetric> {
         self.metrics.iter().find(|metric| metric.name == name)
+    }
+
+    /// Iterates over the texts of the network and of kernel settings, which may hold values of axes.
+    pub fn stage_texts(&self) -> impl Iterator<Item = &str> {
+        let settings = self.topology.sysctls.values().filter_map(|value| match value {
+            Value::Text(text) => Some(text.as_str()),
+            Value::Number(_) => None,
+        });
+        self.network.iter().flat_map(Network::texts).chain(settings)
+    }
+
+    /// Tells whether a figure, a claim or a derived metric needs a metric.
+    pub fn needs_metric(&self, name: &str) -> bool {
+        let figures = self.figures.iter().flat_map(|figure| {
+            figure.y.iter().chain([&figure.x]).chain(&figure.x_over).chain(&figure.y_over)
+        });
+        let terms = self.metrics.iter().flat_map(|metric| metric.sum.keys());
+        let claims = self.claims.iter().map(|claim| claim.measure.terms());
+        figures.chain(terms).any(|needed| needed == name)
+            || claims.flat_map(|terms| [Some(terms.metric), terms.x]).flatten().any(|needed| needed == name)
     }
 
     /// Returns the axis of that name.

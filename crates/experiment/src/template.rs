@@ -107,10 +107,16 @@ pub struct Selection(pub BTreeMap<String, Matcher>);
 impl Selection {
     /// Tells whether a trial is selected. A selection that names an axis does not select a trial without it.
     pub fn matches(&self, trial: &TrialRecord) -> bool {
+        self.has_point(&trial.server, trial.load.as_deref(), &trial.axes)
+    }
+
+    /// Tells whether the trials of a point are selected.
+    pub fn has_point(&self, server: &str, load: Option<&str>, axes: &BTreeMap<String, Value>) -> bool {
+        let is_text = |matcher: &Matcher, text: &str| matcher.matches(&Value::Text(text.to_owned()));
         self.0.iter().all(|(name, matcher)| match name.as_str() {
-            "server" => matcher.matches(&Value::Text(trial.server.clone())),
-            "load" => trial.load.as_ref().is_some_and(|load| matcher.matches(&Value::Text(load.clone()))),
-            axis => trial.axes.get(axis).is_some_and(|value| matcher.matches(value)),
+            "server" => is_text(matcher, server),
+            "load" => load.is_some_and(|load| is_text(matcher, load)),
+            axis => axes.get(axis).is_some_and(|value| matcher.matches(value)),
         })
     }
 }

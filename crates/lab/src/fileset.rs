@@ -94,6 +94,26 @@ pub fn url_paths(root: &Path, most: usize) -> io::Result<Vec<String>> {
     Ok(paths)
 }
 
+/// Takes a folder's files out of the page cache, so that the next to read them fetches them from the disk, and a bound
+/// on its memory counts them.
+///
+/// # Errors
+/// The errors of reading the folders and opening the files.
+pub fn forget(root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            forget(&entry.path())?;
+        } else if entry.file_type()?.is_file() {
+            let file = fs::File::open(entry.path())?;
+            // Only what is on the disk can leave.
+            rustix::fs::fdatasync(&file)?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a path for a request line: escapes the characters that RFC 3986 does not allow there.
 fn percent_encoded(path: &Path) -> String {
     let mut url = String::from("/");
@@ -146,5 +166,35 @@ mod tests {
         assert_eq!(all, ["/", "/a%20b/%C3%BC.txt", "/about.html"]);
         assert_eq!(url_paths(folder.path(), 1).unwrap(), ["/"]);
         assert!(url_paths(&folder.path().join("absent"), 1).is_err());
+    }
+
+    #[test]
+    fn forgotten_files_are_on_the_disk_alone() {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        /// `TMPFS_MAGIC` of linux/magic.h.
+        const TMPFS: i64 = 0x0102_1994;
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("in")).unwrap();
+        let path = folder.path().join("in/file");
+        fs::write(&path, [1; 8192]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        // Reads without waiting for a disk.
+        let is_in_memory = || {
+            let mut byte = [0];
+            let buffers = &mut [io::IoSliceMut::new(&mut byte)];
+            match preadv2(&file, buffers, 0, ReadWriteFlags::NOWAIT) {
+                Err(Errno::AGAIN) => Ok(false),
+                other => other.map(|count| count == 1),
+            }
+        };
+        if let Err(error) = is_in_memory() {
+            return println!("skipped: this file system reads only with waiting: {error}");
+        }
+        if rustix::fs::fstatfs(&file).unwrap().f_type == TMPFS {
+            return println!("skipped: the folder is in memory");
+        }
+        assert!(is_in_memory().unwrap());
+        forget(folder.path()).unwrap();
+        assert!(!is_in_memory().unwrap());
     }
 }

@@ -23,7 +23,9 @@ pub const ALL: &[Known] = known![
     "brecht-knot",
     "brecht-tux",
     "brecht-tuned",
+    "brecht-drops",
     "brecht-tls",
+    "adaptive-limit",
     "molloy-micro",
     "molloy-macro",
     "fdm-8",
@@ -37,13 +39,13 @@ pub const ALL: &[Known] = known![
     "smped-2",
     "smped-5",
     "smped-6",
+    "smped-disk",
     "handoff",
     "past-saturation",
 ];
 
 /// Questions about Inrush itself, which are no part of a report on all.
 const OWN: &[Known] = known![
-    "adaptive-limit",
     "fleet-smped",
     "overload-calm",
     "overload-hooks",

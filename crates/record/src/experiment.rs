@@ -78,7 +78,7 @@ pub struct RunRecord {
     pub text: String,
     /// The form that was run.
     pub form: Form,
-    /// Repetitions of each point, as asked for on the command line or in the file.
+    /// Repetitions of each point that a claim is about, as asked for on the command line or in the file.
     pub trials: u32,
     /// The places of server and client, with the limits of this machine.
     pub topology: Topology,

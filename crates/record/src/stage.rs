@@ -22,8 +22,8 @@ pub struct Topology {
 }
 
 /// Connections and packets that the kernel dropped before the server saw them: differences of counters of the server's
-/// network namespace, most of them from `TcpExt`. `listen_drops` counts every drop at a listener; the next two fields count drops of
-/// one kind.
+/// network namespace, most of them from `TcpExt`. `listen_drops` counts every drop at a listener; the next three fields
+/// count drops of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelDrops {
     /// The time between the two readings, in seconds.
@@ -32,6 +32,10 @@ pub struct KernelDrops {
     pub listen_drops: u64,
     /// `ListenOverflows`: segments among these that found the accept queue full.
     pub listen_overflows: u64,
+    /// Final ACKs among these; absent if the experiment does not ask for them. Their clients believe that they are
+    /// connected. Counted on the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_acks_dropped: Option<u64>,
     /// `TCPReqQFullDrop`: SYNs dropped because the SYN queue was full.
     pub req_q_full_drops: u64,
     /// `TCPReqQFullDoCookies`: SYNs answered by a cookie because the SYN queue was full.
@@ -55,6 +59,9 @@ impl KernelDrops {
             over_s,
             listen_drops: difference(|drops| drops.listen_drops),
             listen_overflows: difference(|drops| drops.listen_overflows),
+            final_acks_dropped: self
+                .final_acks_dropped
+                .map(|now| now.saturating_sub(earlier.final_acks_dropped.unwrap_or_default())),
             req_q_full_drops: difference(|drops| drops.req_q_full_drops),
             req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
             syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),

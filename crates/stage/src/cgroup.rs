@@ -1,17 +1,21 @@
-//! A bound on the CPU time of a server: a control group of its own.
+//! Bounds on the CPU time and the memory of a server: control groups of its own.
 //!
-//! Why: one client CPU must offer a server ten times the load that it can serve. A server as fast as the client never sees
-//! such a load; a server with a tenth of a CPU does.
+//! Why CPU time: one client CPU must offer a server ten times the load that it can serve. A server as fast as the client
+//! never sees such a load; a server with a tenth of a CPU does. Why memory: the papers' machines could not hold what
+//! their servers read or started. A group's memory includes the files that its processes were the first to read.
 //!
-//! Owns finding the hierarchy (version 1 or 2), making a group with a quota, and removing it. Dropping a
+//! Owns finding the hierarchies (version 1 or 2), making groups with their bounds, and removing them. Dropping a
 //! [`Cgroup`] removes it, which needs its processes to have ended. Its name carries the owner's mark, so that
 //! [`super::leftovers`] finds a group that a killed laboratory left.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::Bytes;
 
 use super::owner;
 
@@ -20,11 +24,22 @@ use super::owner;
 const PERIOD_US: u64 = 20_000;
 /// The kernel's smallest quota.
 const QUOTA_US_MIN: u64 = 1_000;
+/// The controllers of all bounds.
+const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
 
-/// The hierarchy in which control groups get a CPU quota.
+/// A bound on the processes of a group together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// CPUs.
+    Cores(f64),
+    /// Memory. The kernel takes cached files from the group first, and then ends a process of it.
+    Memory(Bytes),
+}
+
+/// The hierarchy in which control groups have a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hierarchy {
-    /// Version 1: the `cpu` controller's own hierarchy.
+enum Hierarchy {
+    /// Version 1: the controller's own hierarchy.
     One(PathBuf),
     /// Version 2: the unified hierarchy.
     Two(PathBuf),
@@ -37,76 +52,118 @@ pub struct Cgroup {
     processes: File,
 }
 
+impl Bound {
+    fn controller(self) -> &'static str {
+        match self {
+            Bound::Cores(_) => CONTROLLERS[0],
+            Bound::Memory(_) => CONTROLLERS[1],
+        }
+    }
+
+    /// The files of a group that set the bound, with their contents.
+    fn settings(self, hierarchy: &Hierarchy) -> Vec<(&'static str, String)> {
+        let quota = |cores: f64| ((cores * PERIOD_US as f64).round() as u64).max(QUOTA_US_MIN);
+        match (self, hierarchy) {
+            (Bound::Cores(cores), Hierarchy::One(_)) => vec![
+                ("cpu.cfs_period_us", PERIOD_US.to_string()),
+                ("cpu.cfs_quota_us", quota(cores).to_string()),
+            ],
+            (Bound::Cores(cores), Hierarchy::Two(_)) => {
+                vec![("cpu.max", format!("{} {PERIOD_US}", quota(cores)))]
+            }
+            (Bound::Memory(most), Hierarchy::One(_)) => vec![("memory.limit_in_bytes", most.0.to_string())],
+            (Bound::Memory(most), Hierarchy::Two(_)) => vec![("memory.max", most.0.to_string())],
+        }
+    }
+}
+
 impl Hierarchy {
-    /// Returns this machine's hierarchy: version 1 if it has the `cpu` controller, otherwise version 2.
-    ///
-    /// # Errors
-    /// `Unsupported` if neither is mounted with that controller.
-    pub fn of_this_machine() -> io::Result<Hierarchy> {
+    /// Returns this machine's hierarchy: version 1 if it has the controller, otherwise version 2.
+    fn of_this_machine(controller: &str) -> io::Result<Hierarchy> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
-        Hierarchy::among(&mounts, |root| {
+        let has_it = |root: &Path| {
             let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-            controllers.split_whitespace().any(|name| name == "cpu")
+            controllers.split_whitespace().any(|name| name == controller)
+        };
+        Hierarchy::among(&mounts, controller, has_it).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("there is no cgroup with a {controller} controller"),
+            )
         })
-        .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "there is no cgroup with a cpu controller"))
     }
 
     /// Finds the hierarchy in lines of `/proc/self/mounts`: device, place, type, options.
-    fn among(mounts: &str, has_cpu: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
+    fn among(mounts: &str, controller: &str, has_it: impl Fn(&Path) -> bool) -> Option<Hierarchy> {
         let lines = || mounts.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         let first = lines().find_map(|words| match words[..] {
-            [_, place, "cgroup", options, ..] if options.split(',').any(|option| option == "cpu") => {
+            [_, place, "cgroup", options, ..] if options.split(',').any(|option| option == controller) => {
                 Some(Hierarchy::One(place.into()))
             }
             _ => None,
         });
         first.or_else(|| {
             lines().find_map(|words| match words[..] {
-                [_, place, "cgroup2", ..] if has_cpu(Path::new(place)) => Some(Hierarchy::Two(place.into())),
+                [_, place, "cgroup2", ..] if has_it(Path::new(place)) => Some(Hierarchy::Two(place.into())),
                 _ => None,
             })
         })
     }
 
-    /// Returns the folder of its groups.
-    pub fn folder(&self) -> &Path {
+    fn folder(&self) -> &Path {
         match self {
             Hierarchy::One(folder) | Hierarchy::Two(folder) => folder,
         }
     }
 }
 
+/// Returns the folders in which our groups can be.
+pub(crate) fn places() -> BTreeSet<PathBuf> {
+    let found = CONTROLLERS.iter().filter_map(|name| Hierarchy::of_this_machine(name).ok());
+    found.map(|hierarchy| hierarchy.folder().to_owned()).collect()
+}
+
 impl Cgroup {
-    /// Makes a group whose processes together may use `cores` CPUs.
+    /// Makes groups with these bounds, one in each hierarchy that they need.
     ///
     /// # Errors
-    /// `PermissionDenied` without root; `Unsupported` if the kernel has no CPU quota.
-    pub fn with_quota(cores: f64) -> io::Result<Cgroup> {
+    /// `PermissionDenied` without root; `Unsupported` if the kernel has no such bound.
+    pub fn with(bounds: &[Bound]) -> io::Result<Vec<Cgroup>> {
+        let mut groups: Vec<Cgroup> = Vec::new();
+        for bound in bounds {
+            let hierarchy = Hierarchy::of_this_machine(bound.controller())?;
+            let is_there = |group: &&Cgroup| group.folder.parent() == Some(hierarchy.folder());
+            let folder = match groups.iter().find(is_there) {
+                Some(group) => group.folder.clone(),
+                None => {
+                    let made = Cgroup::among(&hierarchy)?;
+                    let folder = made.folder.clone();
+                    groups.push(made);
+                    folder
+                }
+            };
+            if let Hierarchy::Two(root) = &hierarchy {
+                fs::write(root.join("cgroup.subtree_control"), format!("+{}", bound.controller()))?;
+            }
+            for (file, value) in bound.settings(&hierarchy) {
+                fs::write(folder.join(file), value)?;
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Makes a group without bounds.
+    fn among(hierarchy: &Hierarchy) -> io::Result<Cgroup> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let hierarchy = Hierarchy::of_this_machine()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = hierarchy.folder().join(format!("{}{number}", owner::prefix()));
         fs::create_dir(&folder)?;
-        Cgroup::set_up(&hierarchy, &folder, cores).inspect_err(|_| {
+        let processes = OpenOptions::new().write(true).open(folder.join("cgroup.procs"));
+        let processes = processes.inspect_err(|_| {
             // An error of the removal would say less than the reported error.
             let _ = fs::remove_dir(&folder);
-        })
-    }
-
-    fn set_up(hierarchy: &Hierarchy, folder: &Path, cores: f64) -> io::Result<Cgroup> {
-        let quota = ((cores * PERIOD_US as f64).round() as u64).max(QUOTA_US_MIN);
-        match hierarchy {
-            Hierarchy::One(_) => {
-                fs::write(folder.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
-                fs::write(folder.join("cpu.cfs_quota_us"), quota.to_string())?;
-            }
-            Hierarchy::Two(root) => {
-                fs::write(root.join("cgroup.subtree_control"), "+cpu")?;
-                fs::write(folder.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
-            }
-        }
-        let processes = OpenOptions::new().write(true).open(folder.join("cgroup.procs"))?;
-        Ok(Cgroup { folder: folder.to_owned(), processes })
+        })?;
+        Ok(Cgroup { folder, processes })
     }
 }
 
@@ -149,25 +206,29 @@ mod tests {
     fn the_first_version_is_taken_before_the_second() {
         let one = "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n";
         let two = "tmpfs /tmp tmpfs rw 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
-        let found = Hierarchy::among(&format!("{two}{one}"), |_| true);
-        assert_eq!(found, Some(Hierarchy::One("/sys/fs/cgroup/cpu,cpuacct".into())));
-        assert_eq!(Hierarchy::among(two, |_| true), Some(Hierarchy::Two("/sys/fs/cgroup".into())));
-        assert_eq!(Hierarchy::among(two, |_| false), None);
+        let found = |controller| Hierarchy::among(&format!("{two}{one}"), controller, |_| true);
+        assert_eq!(found("cpu"), Some(Hierarchy::One("/sys/fs/cgroup/cpu,cpuacct".into())));
+        assert_eq!(found("memory"), Some(Hierarchy::Two("/sys/fs/cgroup".into())));
+        assert_eq!(Hierarchy::among(two, "cpu", |_| false), None);
     }
 
     #[test]
-    fn a_process_belongs_to_its_group_and_the_group_goes_with_its_owner() {
-        let group = match Cgroup::with_quota(0.5) {
-            Ok(group) => group,
+    fn a_process_belongs_to_its_groups_and_they_go_with_their_owner() {
+        let most = Bytes(64 << 20);
+        let groups = match Cgroup::with(&[Bound::Cores(0.5), Bound::Memory(most)]) {
+            Ok(groups) => groups,
             Err(error) => return println!("skipped: no control groups here: {error}"),
         };
-        let folder = group.folder.clone();
         let program = sys::process::Program::new("cat").arguments(["/proc/self/cgroup"]);
-        let child = program.in_cgroup(Some(group.as_fd())).start().unwrap();
+        let child = program.in_cgroups(groups.iter().map(AsFd::as_fd).collect()).start().unwrap();
         let output = child.output(Nanos::MILLISECOND, || true).unwrap();
-        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        assert!(String::from_utf8_lossy(&output.stdout).contains(&name));
-        drop(group);
-        assert!(!folder.exists());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let folders: Vec<PathBuf> = groups.iter().map(|group| group.folder.clone()).collect();
+        assert!(folders.iter().all(|folder| said.contains(folder.file_name().unwrap().to_str().unwrap())));
+        let bound = ["memory.limit_in_bytes", "memory.max"]
+            .map(|file| folders.iter().find_map(|folder| fs::read_to_string(folder.join(file)).ok()));
+        assert_eq!(bound.into_iter().flatten().next().unwrap().trim(), most.0.to_string());
+        drop(groups);
+        assert!(folders.iter().all(|folder| !folder.exists()));
     }
 }

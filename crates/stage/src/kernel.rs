@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use base::{Clock, Nanos};
+use bpf::final_acks::FinalAcks;
 use record::{KernelDrops, QueueDepth};
 use rustix::param::clock_ticks_per_second;
 use sys::netlink::SocketDiagnostics;
@@ -62,6 +63,7 @@ pub struct Observer {
     sockstat: ProcFile,
     stat: ProcFile,
     diagnostics: SocketDiagnostics,
+    final_acks: Option<FinalAcks>,
     sockets_at_start: u64,
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
@@ -83,10 +85,21 @@ impl Observer {
                 sockstat,
                 stat: ProcFile::open("/proc/stat")?,
                 diagnostics: SocketDiagnostics::open()?,
+                final_acks: None,
                 server_cpus: topology.server.cpus.clone(),
                 client_cpus: topology.client.cpus.clone(),
             })
         })
+    }
+
+    /// Counts drops at the final ACK from now on. Each packet that the kernel drops then costs a
+    /// little more.
+    ///
+    /// # Errors
+    /// The reason why the program of [`bpf::final_acks`] does not run here.
+    pub fn watch_final_acks(&mut self) -> Result<(), bpf::BpfError> {
+        self.final_acks = Some(FinalAcks::watch()?);
+        Ok(())
     }
 
     /// Reads all counters.
@@ -102,6 +115,7 @@ impl Observer {
             idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
             drops: KernelDrops {
                 packet_queue_full,
+                final_acks_dropped: self.final_acks.as_ref().map(FinalAcks::dropped),
                 ..parse_tcp(&(self.snmp.read()? + &self.netstat.read()?))
             },
             server_idle: parse_stat(&stat, &self.server_cpus),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::cgroup::{self, Hierarchy};
+use super::cgroup;
 use super::owner::{is_alive, owner_in, owner_of};
 
 /// The result of a cleaning, one line for each leftover.
@@ -29,9 +29,7 @@ pub fn clean() -> Cleaned {
         let done = kill_process(process, Signal::KILL).map_err(std::io::Error::from);
         cleaned.note(format!("process {} of {owner}", process.as_raw_nonzero()), done);
     }
-    let groups =
-        Hierarchy::of_this_machine().map(|hierarchy| orphans(hierarchy.folder())).unwrap_or_default();
-    for group in groups {
+    for group in cgroup::places().iter().flat_map(|place| orphans(place)) {
         cleaned.note(format!("control group {}", group.display()), cgroup::remove(&group));
     }
     let mut places = vec![std::env::temp_dir(), PathBuf::from("/dev/shm")];

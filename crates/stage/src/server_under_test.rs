@@ -81,9 +81,8 @@ pub struct RunningServer {
     /// The servers to which it passes requests on.
     pub behind: Vec<RunningServer>,
     complaints: Receiver<String>,
-    /// Its bound on CPU time. It stands after the child, because it must be removed after the processes have
-    /// ended.
-    _cgroup: Option<Cgroup>,
+    /// Its bounds. They stand after the child, because their groups must be removed after the processes have ended.
+    _cgroups: Vec<Cgroup>,
     /// The folder of its configuration and output.
     _folder: Option<TempDir>,
 }
@@ -96,7 +95,7 @@ pub struct RunningServer {
 pub fn start(
     topology: &Topology,
     recipe: Recipe,
-    cgroup: Option<Cgroup>,
+    cgroups: Vec<Cgroup>,
     clock: &dyn Clock,
 ) -> Result<RunningServer, StartError> {
     let mut program = topology
@@ -104,7 +103,7 @@ pub fn start(
         .program(&recipe.program)
         .arguments(&recipe.arguments)
         .environment(owner::MARK, std::process::id().to_string())
-        .in_cgroup(cgroup.as_ref().map(AsFd::as_fd));
+        .in_cgroups(cgroups.iter().map(AsFd::as_fd).collect());
     for (name, value) in &recipe.environment {
         program = program.environment(name, value);
     }
@@ -139,7 +138,7 @@ pub fn start(
             child,
             behind: Vec::new(),
             complaints: lines,
-            _cgroup: cgroup,
+            _cgroups: cgroups,
             _folder: recipe.folder,
         }),
         Err(NotReady::Late(heard)) => Err(StartError::Late(quoted(&heard))),
@@ -356,7 +355,7 @@ mod tests {
             ("lighttpd", recipe::lighttpd(&topology, &settings)),
             ("h2o", recipe::h2o(&topology, &settings)),
         ] {
-            let started = recipe.and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+            let started = recipe.and_then(|recipe| start(&topology, recipe, Vec::new(), &RealClock::new()));
             let mut running = match started {
                 Ok(running) => running,
                 Err(error @ StartError::NotInstalled(_)) => {
@@ -379,7 +378,7 @@ mod tests {
         let topology = Topology::best().unwrap();
         let hopeless = Settings { connections: 0, ..settings(folder.path()) };
         let started = recipe::nginx(&topology, &hopeless)
-            .and_then(|recipe| start(&topology, recipe, None, &RealClock::new()));
+            .and_then(|recipe| start(&topology, recipe, Vec::new(), &RealClock::new()));
         match started {
             Err(error @ StartError::NotInstalled(_)) => println!("skipped: {error}"),
             Err(StartError::Died(status, reason)) => {

@@ -56,7 +56,7 @@ pub struct Program<'a> {
     name: Option<OsString>,
     input: Option<BorrowedFd<'a>>,
     environment: Vec<(OsString, OsString)>,
-    cgroup: Option<BorrowedFd<'a>>,
+    cgroups: Vec<BorrowedFd<'a>>,
     real_time: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Program<'a> {
             name: None,
             input: None,
             environment: Vec::new(),
-            cgroup: None,
+            cgroups: Vec::new(),
             real_time: false,
         }
     }
@@ -127,10 +127,10 @@ impl<'a> Program<'a> {
         self
     }
 
-    /// Puts the program and its children into a control group. The descriptor is that of the group's
-    /// `cgroup.procs`, open for writing.
-    pub fn in_cgroup(mut self, processes: Option<BorrowedFd<'a>>) -> Program<'a> {
-        self.cgroup = processes;
+    /// Puts the program and its children into control groups, at most one of each hierarchy. The descriptors are
+    /// those of the groups' `cgroup.procs`, open for writing.
+    pub fn in_cgroups(mut self, processes: Vec<BorrowedFd<'a>>) -> Program<'a> {
+        self.cgroups = processes;
         self
     }
 
@@ -169,7 +169,8 @@ impl<'a> Program<'a> {
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
         let parent = rustix::process::getpid();
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
-        let (cgroup, real_time) = (self.cgroup.map(|fd| fd.as_raw_fd()), self.real_time);
+        let cgroups: Vec<RawFd> = self.cgroups.iter().map(AsRawFd::as_raw_fd).collect();
+        let real_time = self.real_time;
         // SAFETY: the closure runs in the child of a process that may have many threads, where only
         // async-signal-safe work is allowed. It makes system calls on values prepared before the fork, and
         // neither allocates nor takes a lock.
@@ -178,7 +179,7 @@ impl<'a> Program<'a> {
                 if real_time {
                     thread::set_real_time_with_children();
                 }
-                prepare_child(&cpus, namespace, parent, &inherited, cgroup)
+                prepare_child(&cpus, namespace, parent, &inherited, &cgroups)
             })
         };
         let mut child = command.spawn()?;
@@ -218,7 +219,7 @@ fn prepare_child(
     namespace: Option<RawFd>,
     parent: Pid,
     inherited: &[RawFd],
-    cgroup: Option<RawFd>,
+    cgroups: &[RawFd],
 ) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that died before the line above cannot send the signal any more.
@@ -229,11 +230,11 @@ fn prepare_child(
         // SAFETY: setns(2) takes numbers only. It reports an error for a number that is not a namespace.
         check(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) })?;
     }
-    if let Some(cgroup) = cgroup {
+    for cgroup in cgroups {
         // "0" means the writing process.
         // SAFETY: the constant outlives the call. A descriptor that is not open is an error that the call
         // reports.
-        let written = unsafe { libc::write(cgroup, b"0".as_ptr().cast(), 1) };
+        let written = unsafe { libc::write(*cgroup, b"0".as_ptr().cast(), 1) };
         check(written as libc::c_int)?;
     }
     if !cpus.is_empty() {

@@ -10,10 +10,10 @@ use experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerS
 use record::experiment::Value;
 
 use super::schedule;
+use crate::trial::{LoadRun, RunTime};
 use stage::server_under_test::recipe::{self, Readiness, Recipe};
 use stage::server_under_test::{Settings, StartError};
 use stage::topology::Topology;
-use crate::trial::{LoadRun, RunTime};
 
 /// The values of a point's axes.
 pub type Axes = BTreeMap<String, Value>;

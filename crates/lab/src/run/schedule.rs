@@ -2,14 +2,14 @@
 //!
 //! The order is random in blocks, and every second repetition reverses the one before (A B B A), so that a drift of the
 //! machine affects all points alike. It is seeded, so that it can be repeated and an interrupted run finds its place
-//! again. Within a repetition every point comes once.
+//! again. Within a repetition a point comes once. Late repetitions may have only the points that claims are about.
 //!
 //! Owns arithmetic only: it reads no clock and runs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::Nanos;
-use experiment::{Experiment, LoadSpec, Network, ServerSpec, placeholders};
+use experiment::{Experiment, LoadSpec, ServerSpec, placeholders};
 use record::experiment::{Form, Value};
 use statistics::mirrored;
 
@@ -57,7 +57,7 @@ pub fn points(experiment: &Experiment) -> Vec<PlanPoint> {
             false => vec![None],
         };
         for load in loads {
-            let names = depends_on(spec, load.map(|at| &experiment.loads[at]), experiment.network.as_ref());
+            let names = depends_on(spec, load.map(|at| &experiment.loads[at]), experiment);
             let swept = experiment.axes.iter().filter(|axis| names.contains(axis.name.as_str()));
             let mut combinations = vec![BTreeMap::new()];
             for axis in swept {
@@ -81,10 +81,10 @@ pub fn points(experiment: &Experiment) -> Vec<PlanPoint> {
 fn depends_on<'a>(
     server: &'a ServerSpec,
     load: Option<&'a LoadSpec>,
-    network: Option<&'a Network>,
+    experiment: &'a Experiment,
 ) -> BTreeSet<&'a str> {
     let texts = server.texts().chain(load.into_iter().flat_map(LoadSpec::texts));
-    texts.chain(network.into_iter().flat_map(Network::texts)).flat_map(placeholders).collect()
+    texts.chain(experiment.stage_texts()).flat_map(placeholders).collect()
 }
 
 /// Returns all trials in the order of the run. Servers at the same load and values are neighbours.
@@ -99,8 +99,17 @@ pub fn schedule(experiment: &Experiment) -> Vec<Planned> {
         }
     }
     let mut rng = experiment.plan.seed.child("order of trials").rng();
-    let order = mirrored(&groups, experiment.plan.trials, &mut rng);
-    order.into_iter().map(|(repeat, point)| Planned { point, repeat }).collect()
+    let order = mirrored(&groups, experiment.plan.trials, &mut rng).into_iter();
+    let planned = order.map(|(repeat, point)| Planned { point, repeat });
+    planned.filter(|planned| planned.repeat < repetitions(experiment, &planned.point)).collect()
+}
+
+/// A claim needs more repetitions of its points than a curve.
+fn repetitions(experiment: &Experiment, point: &PlanPoint) -> u32 {
+    let load = point.load.map(|load| experiment.loads[load].name.as_str());
+    let server = &experiment.servers[point.server].name;
+    let is_judged = experiment.claims.iter().any(|claim| claim.is_about(server, load, &point.axes));
+    if is_judged { experiment.plan.trials } else { experiment.plan.curve_trials.unwrap_or(u32::MAX) }
 }
 
 /// Returns the pairs of server and load, by their places, that need a capacity.
@@ -160,7 +169,7 @@ pub struct Estimate {
 
 /// Estimates an experiment that is in that form already.
 pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
-    let trials = points(experiment).len() * experiment.plan.trials as usize;
+    let trials = schedule(experiment).len();
     let searches = searches(experiment).len();
     let load = trial_run(experiment).total();
     let searching = search_time(form) * searches as u64;
@@ -223,6 +232,23 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
         let trial = Nanos::from_secs(3) + OVERHEAD;
         assert_eq!(estimate.time, search_time(Form::Quick) + trial * 12);
         assert_eq!(estimate.at_most, estimate.time + trial * 2);
+    }
+
+    #[test]
+    fn points_without_a_claim_are_repeated_as_often_as_a_curve_needs() {
+        let mut experiment = experiment(1, 10, 3);
+        experiment.plan.curve_trials = Some(3);
+        assert_eq!(schedule(&experiment).len(), 12 * 3, "there is no claim");
+        let claim = "text = 't'\nat-least = 1\nratio = { metric = 'replies_per_s', of = { server = 'fdm', n = 1 }, \
+                     over = { server = 'epoll' }, at = { load = 'l', x = 2 } }";
+        experiment.claims.push(toml::from_str(claim).unwrap());
+        let order = schedule(&experiment);
+        assert_eq!(order.len(), 12 * 3 + 2 * 7);
+        assert!(order.iter().filter(|planned| planned.repeat >= 3).all(|planned| {
+            let PlanPoint { load, axes, .. } = &planned.point;
+            *load == Some(0) && axes["x"] == Value::Number(2.0)
+        }));
+        assert_eq!(estimate(&experiment, Form::Full).trials, order.len());
     }
 
     #[test]

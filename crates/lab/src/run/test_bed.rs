@@ -4,14 +4,16 @@
 //! earlier trial vanish with its namespaces, at once instead of after a minute.
 
 use base::{Clock, Nanos};
-use experiment::{Experiment, ServerSpec, TopologyChoice};
+use experiment::{Experiment, ServerSpec, TopologyChoice, placeholders};
 
 use super::command_lines::{self, Axes};
-use stage::cgroup::Cgroup;
+use super::metrics::OF_FINAL_ACKS;
+use crate::fileset;
+use crate::trial::{Conductor, LoadError, LoadRun, Seen};
+use stage::cgroup::{Bound, Cgroup};
 use stage::kernel::Observer;
 use stage::server_under_test::{self, RunningServer, Settings, StartError, recipe};
 use stage::topology::{Topology, TopologyOptions};
-use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 
 /// A topology with a server that runs in it.
 pub struct TestBed {
@@ -31,16 +33,28 @@ pub enum TestBedError {
     /// The network cannot be made.
     #[error("cannot make the network: {0}")]
     Network(std::io::Error),
-    /// The server's bound on CPU time cannot be made.
-    #[error("cannot bound its CPU time, which needs root: {0}")]
-    Quota(std::io::Error),
+    /// The server's bounds cannot be made.
+    #[error("cannot bound its CPU time and memory, which needs root: {0}")]
+    Bound(std::io::Error),
+    /// Drops cannot be counted by kind.
+    #[error(transparent)]
+    Watch(#[from] bpf::BpfError),
+    /// The files cannot be taken out of memory.
+    #[error("cannot take the files out of memory: {0}")]
+    Files(std::io::Error),
 }
 
-/// Returns the options of an experiment's topology at a point. Without a point they have no path.
+/// Returns the options of an experiment's topology at a point. Without a point they have no path, and no kernel
+/// settings that depend on one.
 pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> TopologyOptions {
     let spec = &experiment.topology;
     let network = axes.and_then(|axes| Some((axes, experiment.network.as_ref()?)));
-    let sysctls = spec.sysctls.iter().map(|(name, value)| (name.clone(), value.to_string()));
+    let sysctls = spec.sysctls.iter().filter_map(|(name, value)| {
+        let text = value.to_string();
+        let is_whole = placeholders(&text).next().is_none();
+        let text = axes.map(|axes| command_lines::filled(&text, axes)).or(is_whole.then_some(text))?;
+        Some((name.clone(), text))
+    });
     TopologyOptions {
         cpus: Some(cpus.to_vec()),
         loopback: spec.kind == TopologyChoice::Loopback,
@@ -68,9 +82,14 @@ impl TestBed {
             Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
         let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
-            let cgroup = quota.map(Cgroup::with_quota).transpose().map_err(TestBedError::Quota)?;
-            Ok(server_under_test::start(&topology, recipe, cgroup, clock)?)
+            let memory = experiment.common.memory.map(Bound::Memory);
+            let bounds: Vec<Bound> = [quota.map(Bound::Cores), memory].into_iter().flatten().collect();
+            let cgroups = Cgroup::with(&bounds).map_err(TestBedError::Bound)?;
+            Ok(server_under_test::start(&topology, recipe, cgroups, clock)?)
         };
+        if experiment.common.memory.is_some() {
+            fileset::forget(&settings.root).map_err(TestBedError::Files)?;
+        }
         let (mut behind, mut names) = (Vec::new(), Vec::new());
         for (quota, number) in server.behind.iter().zip(1..) {
             let agent = topology.server.free_port().map_err(TestBedError::Network)?;
@@ -84,7 +103,10 @@ impl TestBed {
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
         running.behind = behind;
-        let observer = Observer::of(&topology).map_err(TestBedError::Network)?;
+        let mut observer = Observer::of(&topology).map_err(TestBedError::Network)?;
+        if OF_FINAL_ACKS.iter().any(|metric| experiment.needs_metric(metric)) {
+            observer.watch_final_acks()?;
+        }
         Ok(TestBed { running, observer: Some(observer), topology })
     }
 

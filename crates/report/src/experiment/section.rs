@@ -109,8 +109,12 @@ fn how(analysed: &Analysed) -> String {
         TopologyKind::Namespaces => "in two network namespaces",
         TopologyKind::Loopback => "on loopback",
     };
+    let each = match analysed.experiment.plan.curve_trials.filter(|curve| *curve < run.trials) {
+        Some(curve) => format!("point with a claim, {curve} of the others"),
+        None => "point".to_owned(),
+    };
     format!(
-        "{form}: {}, {} of each point, {place}; Linux {kernel}, {cpu}, {}.",
+        "{form}: {}, {} of each {each}, {place}; Linux {kernel}, {cpu}, {}.",
         plural(analysed.run.trials.len(), "trial", "trials"),
         plural(run.trials as usize, "repetition", "repetitions"),
         date(*started_unix_s),
