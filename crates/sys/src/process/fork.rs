@@ -91,16 +91,3 @@ impl Children {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_with_several_threads_does_not_fork() {
-        // The test runner has threads.
-        let children = Children::new().unwrap();
-        assert_eq!(children.fork().unwrap_err().kind(), io::ErrorKind::Unsupported);
-        assert!(matches!(children.reap(), Ok(None)));
-    }
-}
