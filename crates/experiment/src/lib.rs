@@ -52,6 +52,9 @@ pub struct Experiment {
     /// The question, and hints for the reader: some sentences for the report.
     #[serde(default)]
     pub about: String,
+    /// The differences from the paper's setting, and the doubt that they leave: some sentences for the report.
+    #[serde(default)]
+    pub differs: String,
     /// The paper and the figures that it repeats: `Brecht 2004, figures 2 and 3`; absent if it repeats none.
     pub paper: Option<String>,
     /// Repetitions, durations and order of the trials.

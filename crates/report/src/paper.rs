@@ -1,6 +1,6 @@
 //! Several experiments as one document: the papers' findings, and the measurements that reproduce or refute them.
 //!
-//! Owns the table of all claims at the top and the order of the sections. A section repeats an experiment's own report and
+//! Owns the findings and the table of all claims at the top, and the order of the sections. A section repeats an experiment's own report and
 //! links to it. The document names and leaves out an experiment whose records cannot be read.
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use analysis::Analysed;
 use analysis::claims::{Origin, judge_together};
 
-use crate::experiment::{ClaimRow, Score, Section, Summary, claims_table, push_section};
+use crate::experiment::{ClaimRow, Score, Section, Summary, claims_table, push_finding, push_section};
 use crate::frame::render;
 
 const TITLE: &str = "What the papers found, and what is found today";
@@ -24,6 +24,8 @@ struct Page {
     version: String,
     lede: String,
     score: String,
+    /// Some experiments have a finding that the document begins with.
+    in_short: bool,
     claims: Vec<ClaimRow>,
     warnings: Vec<String>,
     sections: Vec<Section>,
@@ -90,6 +92,7 @@ fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
         version: manifest.version.clone(),
         lede,
         score: score(runs),
+        in_short: sections.iter().any(|section| !section.headline.is_empty()),
         claims: sections.iter().flat_map(|section| section.claims.iter().cloned()).collect(),
         warnings,
         lines_most: sections.iter().map(|section| section.lines_most).max().unwrap_or(0),
@@ -111,6 +114,7 @@ fn score(runs: &[(&str, Analysed)]) -> String {
 
 fn markdown(page: &Page) -> String {
     let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", page.title, page.lede, page.score);
+    page.sections.iter().for_each(|section| push_finding(&mut out, section));
     out.push_str(&claims_table(&page.claims, true));
     for warning in &page.warnings {
         out.push_str(&format!("- {warning}\n"));

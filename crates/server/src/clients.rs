@@ -75,7 +75,7 @@ pub enum Admission {
     #[default]
     Free,
     /// The connection is one of its client's.
-    Counted(Permit),
+    Counted(Box<Permit>),
     /// The client has reached a limit.
     Refused,
 }
@@ -85,6 +85,16 @@ pub enum Admission {
 pub struct Permit {
     clients: Arc<Shared>,
     places: Places,
+}
+
+impl Admission {
+    /// Returns the right that a counted connection holds.
+    pub fn permit(self) -> Option<Box<Permit>> {
+        match self {
+            Admission::Counted(permit) => Some(permit),
+            Admission::Free | Admission::Refused => None,
+        }
+    }
 }
 
 impl Drop for Permit {
@@ -150,7 +160,7 @@ impl Clients {
             counts.limit_client_rate += 1;
             return Admission::Refused;
         }
-        permit.map_or(Admission::Free, Admission::Counted)
+        permit.map_or(Admission::Free, |permit| Admission::Counted(Box::new(permit)))
     }
 }
 

@@ -37,6 +37,9 @@ pub struct CompletionRing<K: Kernel = Uring> {
     buffers: Buffers,
     /// Operations in flight: those collected, and those that the kernel has.
     operations: Slab<Operation>,
+    /// The bytes of sends in flight, which belong to the kernel. They have a table of their own, because an idle
+    /// connection has a receive in flight and no send.
+    sends: Slab<Vec<u8>>,
     /// Operations that the submission queue had no room for, oldest first.
     backlog: VecDeque<(u64, Submission)>,
     overflows: u64,
@@ -49,11 +52,12 @@ struct Operation {
     kind: Kind,
 }
 
+#[derive(Clone, Copy)]
 enum Kind {
     Accept,
     Receive,
-    /// The bytes, which belong to the kernel until the operation completes.
-    Send(Vec<u8>),
+    /// The place of its bytes.
+    Send(Key),
     Poll,
 }
 
@@ -104,6 +108,7 @@ impl<K: Kernel> CompletionRing<K> {
             kernel,
             buffers,
             operations: Slab::new(),
+            sends: Slab::new(),
             backlog: VecDeque::new(),
             overflows: 0,
         })
@@ -125,6 +130,7 @@ impl<K: Kernel> CompletionRing<K> {
     pub fn send(&mut self, socket: BorrowedFd<'_>, bytes: Vec<u8>, name: u64) -> Key {
         // The heap memory of a vector stays where it is when the vector moves into the table.
         let (socket, address, length) = (socket.as_raw_fd(), bytes.as_ptr(), bytes.len() as u32);
+        let bytes = self.sends.insert(bytes);
         self.begin(Submission::Send { socket, address, length }, name, Kind::Send(bytes))
     }
 
@@ -151,7 +157,7 @@ impl<K: Kernel> CompletionRing<K> {
     }
 
     fn push(&mut self, name: u64, submission: Submission) {
-        // SAFETY: the table of operations owns the memory that an operation names, until its last report is taken.
+        // SAFETY: the table of sends owns the memory that an operation names, until its last report is taken.
         if !self.backlog.is_empty() || !unsafe { self.kernel.push(name, &submission) } {
             self.backlog.push_back((name, submission));
         }
@@ -213,18 +219,19 @@ impl<K: Kernel> CompletionRing<K> {
             value => Ok(value),
         };
         let name = self.operations.get(operation)?.name;
-        let kind = if more { None } else { Some(self.operations.remove(operation)?.kind) };
-        let done = match kind.as_ref().or_else(|| self.operations.get(operation).map(|it| &it.kind))? {
+        let kind = self.operations.get(operation)?.kind;
+        if !more {
+            self.operations.remove(operation);
+        }
+        let done = match kind {
             // SAFETY: the kernel has just made this descriptor for us.
             Kind::Accept => Done::Accepted(result.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })),
             Kind::Receive => {
                 Done::Received(result.map(|length| self.buffers.received(buffer, length as usize)))
             }
             Kind::Poll => Done::Ready(result.map(drop)),
-            Kind::Send(_) => match kind {
-                Some(Kind::Send(bytes)) => Done::Sent(result.map(|sent| sent as usize), bytes),
-                _ => return None,
-            },
+            Kind::Send(_) if more => return None,
+            Kind::Send(bytes) => Done::Sent(result.map(|sent| sent as usize), self.sends.remove(bytes)?),
         };
         Some(Completion { name, operation, more, done })
     }
@@ -265,7 +272,7 @@ impl<K: Kernel> Drop for CompletionRing<K> {
     fn drop(&mut self) {
         if self.end_all().is_err() {
             // The kernel may still use the memory.
-            std::mem::forget(std::mem::take(&mut self.operations));
+            std::mem::forget(std::mem::take(&mut self.sends));
             self.buffers.leak();
         }
     }

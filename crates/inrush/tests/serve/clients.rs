@@ -315,8 +315,10 @@ fn haproxy_tells_the_client_before_http_and_before_tls() {
         let balancer = haproxy(&files, &program, &server, to_server);
         let answer = ask(&files.beside("door"), "/small.bin?door");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        let status = server.eventually("a header", |status| status.count("proxy_headers") == 1);
-        assert_eq!(status.count("tls_handshakes_full"), identities.len() as u64);
+        server.eventually("a header, and a handshake under TLS", |status| {
+            let handshakes = status.count("tls_handshakes_full");
+            (status.count("proxy_headers"), handshakes) == (1, identities.len() as u64)
+        });
         drop(balancer);
         server.stop_well();
         let text = fs::read_to_string(&log).unwrap();

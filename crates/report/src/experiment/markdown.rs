@@ -5,6 +5,8 @@ use super::figures::FigureView;
 use super::section::Section;
 use crate::table::Table;
 
+const DIFFERS: &str = "What differs from the paper";
+
 /// A document of one experiment.
 pub fn document(section: &Section) -> String {
     let mut out = format!("# {}\n\n", escaped(&section.title));
@@ -17,6 +19,17 @@ pub fn document(section: &Section) -> String {
         out.push_str(&format!("Run again with `{}`\n", section.again.replace('`', "'")));
     }
     out
+}
+
+/// The main finding of an experiment with its picture, if it has one.
+pub fn push_finding(out: &mut String, section: &Section) {
+    if let Some(figure) = section.leading.as_ref().filter(|figure| !figure.forms.is_empty()) {
+        out.push_str(&format!("**{}**\n\n{}", escaped(&section.headline), picture(figure)));
+    }
+}
+
+fn picture(figure: &FigureView) -> String {
+    format!("![{}]({}.svg)\n\n", escaped(&figure.title).replace(['[', ']'], ""), figure.picture)
 }
 
 /// A section under a heading of its own, with headings of a given depth.
@@ -37,6 +50,9 @@ pub fn push_section(out: &mut String, section: &Section, depth: &str) {
         out.push('\n');
     }
     out.push_str(&format!("{}\n\n", escaped(&section.how)));
+    if !section.differs.is_empty() {
+        out.push_str(&format!("{depth} {DIFFERS}\n\n{}\n\n", escaped(&section.differs)));
+    }
     if !section.claims.is_empty() {
         out.push_str(&format!("{depth} Claims\n\n{}\n\n", section.score_sentence));
         out.push_str(&claims_table(&section.claims, false));
@@ -93,8 +109,7 @@ fn push_figure(out: &mut String, figure: &FigureView, depth: &str) {
         out.push_str("No trial has a point for it.\n\n");
         return;
     }
-    let words = escaped(&figure.title).replace(['[', ']'], "");
-    out.push_str(&format!("![{words}]({}.svg)\n\n", figure.picture));
+    out.push_str(&picture(figure));
     out.push_str(&format!(
         "| line | {} | {} | interval | trials |\n",
         cell(&figure.head[0]),

@@ -21,6 +21,8 @@ pub struct Section {
     pub title: String,
     /// The question, in paragraphs.
     pub about: Vec<String>,
+    /// The differences from the paper's setting, in one paragraph; empty if it says none.
+    pub differs: String,
     /// The paper that it repeats.
     pub paper: Option<String>,
     /// The main finding in one sentence; empty if the experiment has none.
@@ -71,6 +73,7 @@ impl Section {
             anchor: anchor(&run.name),
             title: experiment.title.clone(),
             about: paragraphs(&experiment.about),
+            differs: paragraphs(&experiment.differs).join(" "),
             paper: experiment.paper.clone(),
             headline: headline.unwrap_or_default(),
             about_servers: about.map(|server| [server.name.clone(), server.about.clone()]).collect(),

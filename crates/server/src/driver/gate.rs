@@ -1,12 +1,13 @@
 //! The checks that a connection's first bytes must pass before TLS and HTTP.
 //!
 //! ```text
-//!   Header ──the proxy's own connection, or a client within its limits──> Open
+//!   Header ──the proxy's own connection, or a client within its limits──> open
 //!      │ └──a client at a limit──> Refused ──first byte after the header──> Open, answered 429
 //!      └──no header of version 2──> the end
 //! ```
 //!
-//! Owns the choice alone: the machine acts on it. Most connections are born [`Gate::Open`], which costs one comparison.
+//! Owns the choice alone: the machine acts on it. Most connections are born with an open gate, which costs one
+//! comparison.
 
 use std::net::SocketAddr;
 
@@ -16,18 +17,20 @@ use crate::clients::{Admission, Clients};
 use crate::counters::LoopCounts;
 use crate::proxy_protocol::{Header, Heard};
 
-/// The state of a connection's first bytes.
-pub(super) enum Gate {
-    /// Bytes belong to TLS or HTTP.
-    Open,
+/// The state of a connection's first bytes. If it is open, they belong to TLS or HTTP.
+#[derive(Default)]
+pub(super) struct Gate(Option<Box<Closed>>);
+
+/// The state of a gate that is not open.
+enum Closed {
     /// A header of the PROXY protocol is expected.
-    Header(Box<Expected>),
+    Header(Expected),
     /// The client has reached a limit. Its first bytes are answered, whatever they ask for.
     Refused,
 }
 
 /// An expected header, and the limits that decide on the client that it names.
-pub(super) struct Expected {
+struct Expected {
     header: Header,
     clients: Clients,
 }
@@ -47,17 +50,23 @@ pub(super) enum Passed<'a> {
 impl Gate {
     /// Expects a header.
     pub(super) fn header(clients: &Clients) -> Gate {
-        Gate::Header(Box::new(Expected { header: Header::default(), clients: clients.clone() }))
+        let expected = Expected { header: Header::default(), clients: clients.clone() };
+        Gate(Some(Box::new(Closed::Header(expected))))
+    }
+
+    /// Refuses the first bytes.
+    pub(super) fn refused() -> Gate {
+        Gate(Some(Box::new(Closed::Refused)))
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self, Gate::Open)
+        self.0.is_none()
     }
 
     /// Takes bytes while the gate is not open, and counts the result.
     pub(super) fn receive<'a>(&mut self, bytes: &'a [u8], now: Nanos, counts: &mut LoopCounts) -> Passed<'a> {
-        let Gate::Header(expected) = self else {
-            *self = Gate::Open;
+        let Some(Closed::Header(expected)) = self.0.as_deref_mut() else {
+            *self = Gate::default();
             return Passed::Refused;
         };
         let (client, rest) = match expected.header.receive(bytes) {
@@ -74,7 +83,7 @@ impl Gate {
         };
         counts.proxy_headers += 1;
         let admission = client.map_or(Admission::Free, |client| expected.clients.admit(client, now, counts));
-        *self = if matches!(admission, Admission::Refused) { Gate::Refused } else { Gate::Open };
+        *self = if matches!(admission, Admission::Refused) { Gate::refused() } else { Gate::default() };
         Passed::Header { client, admission, rest }
     }
 }

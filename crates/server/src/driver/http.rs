@@ -140,7 +140,7 @@ impl Http {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// The connection has sent this number of the preface's bytes, and no others.
-    Open(usize),
+    Open(u8),
     /// The version is known.
     Known,
 }
@@ -150,11 +150,11 @@ impl Version {
     /// more bytes.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Option<bool> {
         let Version::Open(matched) = self else { return Some(false) };
-        let missing = &TELLING[*matched..];
+        let missing = &TELLING[usize::from(*matched)..];
         let count = missing.len().min(bytes.len());
         let is_prefix = missing.starts_with(&bytes[..count]);
         if is_prefix && count < missing.len() {
-            *matched += count;
+            *matched += count as u8;
             return None;
         }
         *self = Version::Known;

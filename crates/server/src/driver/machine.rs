@@ -17,7 +17,7 @@
 //! have. Invariants: TLS costs a plain connection one comparison; a connection that has not sent a byte has no session;
 //! a session exists until the connection ends.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use tls::{Asked, Event, Session, Sessions, is_a_request};
 use super::gate::{Gate, Passed};
 use super::http::{Http, Version};
 use crate::accept::Arrived;
-use crate::clients::Admission;
+use crate::clients::{Admission, Permit};
 use crate::counters::LoopCounts;
 use crate::listener::are_passed_on;
 use crate::settings::LiveSettings;
@@ -72,10 +72,11 @@ pub struct Machine {
     pub(super) tls: Tls,
     version: Version,
     gate: Gate,
-    /// The client, if known: the peer's address, or the address that a proxy has reported.
-    client: Option<SocketAddr>,
+    /// The client, if known: the peer's address, or the address that a proxy has reported. Without the scope of a
+    /// link-local address, which would take 12 bytes more in every connection.
+    client: Option<(IpAddr, u16)>,
     /// Gives the connection back to its client's limit when the machine is dropped.
-    _admission: Admission,
+    _permit: Option<Box<Permit>>,
     /// The connection was told to end. A version that begins later must be told too.
     drains: bool,
 }
@@ -118,6 +119,10 @@ enum Handshake {
     Failed,
 }
 
+fn short(address: SocketAddr) -> (IpAddr, u16) {
+    (address.ip(), address.port())
+}
+
 impl Machine {
     /// Makes the machine of an accepted connection, under TLS if the settings enable it. Takes over the admission of
     /// its client.
@@ -125,17 +130,17 @@ impl Machine {
         let tls = settings.tls().map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
         let admission = std::mem::take(&mut arrived.admission);
         let gate = match (settings.clients(), &admission) {
-            (_, Admission::Refused) => Gate::Refused,
+            (_, Admission::Refused) => Gate::refused(),
             (Some(clients), _) if clients.is_proxy(arrived.peer) => Gate::header(clients),
-            _ => Gate::Open,
+            _ => Gate::default(),
         };
         Machine {
             http: Http::One(Connection::new(arrived.at, settings)),
             tls,
             version: Version::Open(0),
             gate,
-            client: arrived.peer,
-            _admission: admission,
+            client: arrived.peer.map(short),
+            _permit: admission.permit(),
             drains: false,
         }
     }
@@ -147,16 +152,16 @@ impl Machine {
             http,
             tls: Tls::Plain,
             version: Version::Known,
-            gate: Gate::Open,
+            gate: Gate::default(),
             client: None,
-            _admission: Admission::Free,
+            _permit: None,
             drains: false,
         }
     }
 
     /// Returns the client's address, if known.
     pub fn client(&self) -> Option<SocketAddr> {
-        self.client
+        self.client.map(SocketAddr::from)
     }
 
     /// Returns the event that the connection waits for; as [`Connection::wants`].
@@ -275,10 +280,10 @@ impl Machine {
             Passed::Never => self.http.abort(cx),
             Passed::Header { client, admission, rest } => {
                 if let Some(client) = client {
-                    self.client = Some(client);
+                    self.client = Some(short(client));
                     cx.http.log.iter_mut().for_each(|log| log.client_is(client));
                 }
-                self._admission = admission;
+                self._permit = admission.permit();
                 if !rest.is_empty() {
                     self.receive(rest, cx, counts);
                 }
@@ -309,7 +314,7 @@ impl Machine {
             self.http.begin_http2(self.drains, None, cx);
         }
         if held > 0 {
-            self.http.receive(&http2::PREFACE[..held], cx);
+            self.http.receive(&http2::PREFACE[..usize::from(held)], cx);
         }
         self.http.receive(bytes, cx);
     }

@@ -98,7 +98,8 @@ impl Variant {
             max_connections: 1000,
             clients: server::ClientSettings::default(),
             backlog: 1024,
-            overload: None,
+            // On a busy machine a server is overloaded, and would refuse some requests.
+            overload: Some(server::Switch::Off),
             queue_target: None,
             overload_hook: None,
             burn: Nanos::ZERO,

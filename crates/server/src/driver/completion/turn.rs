@@ -73,13 +73,14 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         self.state.before_turn(token, true);
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         peer.own.has_spoken = true;
-        let receives = peer.own.early.is_empty() && peer.machine.may_receive(lent.context.settings);
+        let receives = peer.own.early.is_none() && peer.machine.may_receive(lent.context.settings);
         let (mut http, scratch, counts) = lent.parts();
         if receives {
             return peer.machine.receive(&scratch[..length], &mut http, counts);
         }
-        peer.own.early.extend_from_slice(&scratch[..length]);
-        if peer.own.early.len() >= EARLY_BYTES
+        let early = peer.own.early.get_or_insert_default();
+        early.extend_from_slice(&scratch[..length]);
+        if early.len() >= EARLY_BYTES
             && let Some(receive) = peer.own.receiving
             && !std::mem::replace(&mut peer.own.is_held, true)
         {
@@ -176,9 +177,9 @@ fn receive_early<S: SocketService>(peer: &mut Peer<Flights>, lent: &mut Lent<'_,
     if !peer.machine.may_receive(lent.context.settings) {
         return false;
     }
-    let early = std::mem::take(&mut peer.own.early);
+    let early = peer.own.early.take();
     let (mut http, _, counts) = lent.parts();
-    if !early.is_empty() {
+    if let Some(early) = early {
         peer.machine.receive(&early, &mut http, counts);
         return true;
     }
