@@ -52,6 +52,9 @@ fn arguments(root: &Path, flags: &[&str]) -> Vec<OsString> {
     words.chain([root.as_os_str().to_owned()]).collect()
 }
 
+/// A flag of a server that must answer all requests. On a busy machine a server is overloaded, and refuses some.
+pub const ANSWER_ALL: &str = "--overload=off";
+
 impl Server {
     /// Serves `root` from one loop on `mechanism`.
     pub fn sped(root: &Path, mechanism: &str, flags: &[&str]) -> Server {

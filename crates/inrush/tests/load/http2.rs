@@ -8,10 +8,10 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use sys::process::find_program;
 
-use super::common::{Files, Server};
+use super::common::{ANSWER_ALL, Files, Server};
 use super::others::Other;
 use super::processes::server;
-use super::{ANSWER_ALL, PATIENCE, inrush, said};
+use super::{PATIENCE, inrush, said};
 
 /// Twenty sessions.
 ///

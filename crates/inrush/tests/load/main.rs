@@ -24,8 +24,6 @@ use assert_cmd::assert::Assert;
 
 /// Timeout of a test.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A flag of a server that must answer all requests. On a busy machine a server is overloaded, and refuses some.
-const ANSWER_ALL: &str = "--overload=off";
 
 /// Runs `inrush` and asserts its exit code.
 fn inrush(arguments: &[&str], code: i32) -> Assert {

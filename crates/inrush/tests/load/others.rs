@@ -9,8 +9,7 @@ use std::path::Path;
 use base::Nanos;
 use sys::process::{Child, Program, find_program};
 
-use super::ANSWER_ALL;
-use super::common::{Files, Server};
+use super::common::{ANSWER_ALL, Files, Server};
 use super::stacks::{in_namespace, result};
 
 /// A server of others, ended with the test.

@@ -7,9 +7,9 @@ use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 use sys::process::find_program;
 
-use super::common::{Files, Server};
+use super::common::{ANSWER_ALL, Files, Server};
 use super::http2::identity;
-use super::{ANSWER_ALL, PATIENCE, refused};
+use super::{PATIENCE, refused};
 
 /// Counters of a server that depend on the offered requests alone. The number of broken connections depends on time: the
 /// client's reset of a late close_notify comes before or after the server's close.
