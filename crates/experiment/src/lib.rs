@@ -245,6 +245,9 @@ pub struct Common {
     /// The memory of a server and all its processes, with the files that they read (cgroup); by default all of the
     /// machine's. A bound trial begins with none of the files in memory.
     pub memory: Option<Bytes>,
+    /// The reads a second that a server gets from the disk with its files (cgroup), each of some 128 KiB at most; by
+    /// default as many as the disk can.
+    pub disk_reads: Option<u32>,
     /// Servers speak TLS, with a certificate of the lab's that has a key of this kind.
     pub tls: Option<TlsKey>,
 }
@@ -259,6 +262,13 @@ pub enum TlsKey {
     P384,
 }
 
+impl Common {
+    /// Tells whether the files must be on a disk, because it decides how fast a server is.
+    pub fn needs_disk(&self) -> bool {
+        self.memory.is_some() || self.disk_reads.is_some()
+    }
+}
+
 impl Default for Common {
     fn default() -> Common {
         Common {
@@ -267,6 +277,7 @@ impl Default for Common {
             flags: Vec::new(),
             cpu_quota: None,
             memory: None,
+            disk_reads: None,
             tls: None,
         }
     }

@@ -1,8 +1,9 @@
-//! Bounds on the CPU time and the memory of a server: control groups of its own.
+//! Bounds on the CPU time, the memory and the disk of a server: control groups of its own.
 //!
 //! Why CPU time: one client CPU must offer a server ten times the load that it can serve. A server as fast as the client
-//! never sees such a load; a server with a tenth of a CPU does. Why memory: the papers' machines could not hold what
-//! their servers read or started. A group's memory includes the files that its processes were the first to read.
+//! never sees such a load; a server with a tenth of a CPU does. Why memory and disk: the papers' machines could not hold
+//! what their servers read or started, and their disks were slow. A group's memory includes the files that its processes
+//! were the first to read.
 //!
 //! Owns finding the hierarchies (version 1 or 2), making groups with their bounds, and removing them. Dropping a
 //! [`Cgroup`] removes it, which needs its processes to have ended. Its name carries the owner's mark, so that
@@ -25,7 +26,7 @@ const PERIOD_US: u64 = 20_000;
 /// The kernel's smallest quota.
 const QUOTA_US_MIN: u64 = 1_000;
 /// The controllers of all bounds.
-const CONTROLLERS: [&str; 2] = ["cpu", "memory"];
+const CONTROLLERS: [&str; 4] = ["cpu", "memory", "blkio", "io"];
 
 /// A bound on the processes of a group together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +35,13 @@ pub enum Bound {
     Cores(f64),
     /// Memory. The kernel takes cached files from the group first, and then ends a process of it.
     Memory(Bytes),
+    /// Reads a second from the disk that holds a folder.
+    DiskReads {
+        /// The disk: major and minor number.
+        disk: (u32, u32),
+        /// The reads, of 128 KiB or so at most.
+        per_s: u32,
+    },
 }
 
 /// The hierarchy in which control groups have a controller.
@@ -53,10 +61,12 @@ pub struct Cgroup {
 }
 
 impl Bound {
-    fn controller(self) -> &'static str {
+    /// The names of the controller in the two versions.
+    fn controller(self) -> [&'static str; 2] {
         match self {
-            Bound::Cores(_) => CONTROLLERS[0],
-            Bound::Memory(_) => CONTROLLERS[1],
+            Bound::Cores(_) => ["cpu"; 2],
+            Bound::Memory(_) => ["memory"; 2],
+            Bound::DiskReads { .. } => ["blkio", "io"],
         }
     }
 
@@ -73,23 +83,27 @@ impl Bound {
             }
             (Bound::Memory(most), Hierarchy::One(_)) => vec![("memory.limit_in_bytes", most.0.to_string())],
             (Bound::Memory(most), Hierarchy::Two(_)) => vec![("memory.max", most.0.to_string())],
+            (Bound::DiskReads { disk: (major, minor), per_s }, Hierarchy::One(_)) => {
+                vec![("blkio.throttle.read_iops_device", format!("{major}:{minor} {per_s}"))]
+            }
+            (Bound::DiskReads { disk: (major, minor), per_s }, Hierarchy::Two(_)) => {
+                vec![("io.max", format!("{major}:{minor} riops={per_s}"))]
+            }
         }
     }
 }
 
 impl Hierarchy {
     /// Returns this machine's hierarchy: version 1 if it has the controller, otherwise version 2.
-    fn of_this_machine(controller: &str) -> io::Result<Hierarchy> {
+    fn of_this_machine([first, second]: [&str; 2]) -> io::Result<Hierarchy> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let has_it = |root: &Path| {
             let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-            controllers.split_whitespace().any(|name| name == controller)
+            controllers.split_whitespace().any(|name| name == second)
         };
-        Hierarchy::among(&mounts, controller, has_it).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("there is no cgroup with a {controller} controller"),
-            )
+        Hierarchy::among(&mounts, first, has_it).ok_or_else(|| {
+            let missing = format!("there is no cgroup with a {first} controller");
+            io::Error::new(io::ErrorKind::Unsupported, missing)
         })
     }
 
@@ -119,7 +133,7 @@ impl Hierarchy {
 
 /// Returns the folders in which our groups can be.
 pub(crate) fn places() -> BTreeSet<PathBuf> {
-    let found = CONTROLLERS.iter().filter_map(|name| Hierarchy::of_this_machine(name).ok());
+    let found = CONTROLLERS.iter().filter_map(|name| Hierarchy::of_this_machine([name; 2]).ok());
     found.map(|hierarchy| hierarchy.folder().to_owned()).collect()
 }
 
@@ -143,7 +157,7 @@ impl Cgroup {
                 }
             };
             if let Hierarchy::Two(root) = &hierarchy {
-                fs::write(root.join("cgroup.subtree_control"), format!("+{}", bound.controller()))?;
+                fs::write(root.join("cgroup.subtree_control"), format!("+{}", bound.controller()[1]))?;
             }
             for (file, value) in bound.settings(&hierarchy) {
                 fs::write(folder.join(file), value)?;

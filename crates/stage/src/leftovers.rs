@@ -5,13 +5,14 @@
 //! processes survive a SIGKILL. Each carries its owner's process number ([`super::owner`]); this module removes
 //! those whose owner is gone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cgroup;
-use super::owner::{is_alive, owner_in, owner_of};
+use super::owner::{IN_MEMORY, ON_DISK, is_alive, owner_in, owner_of};
 
 /// The result of a cleaning, one line for each leftover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,8 +33,7 @@ pub fn clean() -> Cleaned {
     for group in cgroup::places().iter().flat_map(|place| orphans(place)) {
         cleaned.note(format!("control group {}", group.display()), cgroup::remove(&group));
     }
-    let mut places = vec![std::env::temp_dir(), PathBuf::from("/dev/shm")];
-    places.dedup();
+    let places = BTreeSet::from([std::env::temp_dir(), IN_MEMORY.into(), ON_DISK.into()]);
     for folder in places.iter().flat_map(|place| orphans(place)) {
         cleaned.note(format!("folder {}", folder.display()), fs::remove_dir_all(&folder));
     }

@@ -12,6 +12,11 @@ pub const MARK: &str = "INRUSH_LAB";
 /// The first part of the names of our folders and control groups.
 pub(crate) const NAME: &str = "inrush-lab-";
 
+/// A file system in memory.
+pub(crate) const IN_MEMORY: &str = "/dev/shm";
+/// A folder for larger temporary files, which is on a disk by convention (hier(7)).
+pub(crate) const ON_DISK: &str = "/var/tmp";
+
 /// Returns the prefix of our folders and groups: `inrush-lab-1234-`.
 pub fn prefix() -> String {
     format!("{NAME}{}-", std::process::id())
@@ -23,11 +28,23 @@ pub fn prefix() -> String {
 /// # Errors
 /// The errors of making the folder.
 pub fn temporary_folder() -> std::io::Result<tempfile::TempDir> {
+    folder_in(IN_MEMORY)
+}
+
+/// Makes such a folder on a disk.
+///
+/// # Errors
+/// The errors of making the folder.
+pub fn folder_on_disk() -> std::io::Result<tempfile::TempDir> {
+    folder_in(ON_DISK)
+}
+
+fn folder_in(place: &str) -> std::io::Result<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt;
     let prefix = prefix();
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix);
-    let folder = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())?;
+    let folder = builder.tempdir_in(place).or_else(|_| builder.tempdir())?;
     // The mode is set afterwards, because the process's umask would remove bits of it.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
     Ok(folder)

@@ -27,7 +27,9 @@ impl Served {
     /// The folder does not exist, or the files cannot be written.
     pub fn of(experiment: &Experiment) -> anyhow::Result<Served> {
         let files = &experiment.files;
-        let folder = owner::temporary_folder().context("cannot make a folder for the files")?;
+        let on_disk = experiment.common.needs_disk();
+        let folder = if on_disk { owner::folder_on_disk() } else { owner::temporary_folder() };
+        let folder = folder.context("cannot make a folder for the files")?;
         let tls = experiment.common.tls.map(|key| Identity::make(folder.path(), key)).transpose();
         let tls = tls.context("cannot make a certificate")?;
         if let Some(root) = &files.root {

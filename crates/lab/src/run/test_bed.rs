@@ -3,6 +3,9 @@
 //! A trial with a server of its own gets namespaces of its own, too. The queues, TIME-WAITs and cached peers of an
 //! earlier trial vanish with its namespaces, at once instead of after a minute.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use base::{Clock, Nanos};
 use experiment::{Experiment, ServerSpec, TopologyChoice, placeholders};
 
@@ -34,7 +37,7 @@ pub enum TestBedError {
     #[error("cannot make the network: {0}")]
     Network(std::io::Error),
     /// The server's bounds cannot be made.
-    #[error("cannot bound its CPU time and memory, which needs root: {0}")]
+    #[error("cannot bound its CPU time, memory or disk, which needs root: {0}")]
     Bound(std::io::Error),
     /// Drops cannot be counted by kind.
     #[error(transparent)]
@@ -65,6 +68,12 @@ pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> 
     }
 }
 
+/// The disk that holds a folder: 0 and 0, which no disk has, if it cannot be looked at.
+fn disk(folder: &Path) -> (u32, u32) {
+    let device = std::fs::metadata(folder).map_or(0, |found| found.dev());
+    (rustix::fs::major(device), rustix::fs::minor(device))
+}
+
 impl TestBed {
     /// Makes the network and starts the server. Blocks until it is ready.
     ///
@@ -82,12 +91,14 @@ impl TestBed {
             Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
         let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
-            let memory = experiment.common.memory.map(Bound::Memory);
-            let bounds: Vec<Bound> = [quota.map(Bound::Cores), memory].into_iter().flatten().collect();
-            let cgroups = Cgroup::with(&bounds).map_err(TestBedError::Bound)?;
+            let common = &experiment.common;
+            let disk = common.disk_reads.map(|per_s| Bound::DiskReads { disk: disk(&settings.root), per_s });
+            let bounds = [quota.map(Bound::Cores), common.memory.map(Bound::Memory), disk];
+            let cgroups = Cgroup::with(&bounds.into_iter().flatten().collect::<Vec<_>>());
+            let cgroups = cgroups.map_err(TestBedError::Bound)?;
             Ok(server_under_test::start(&topology, recipe, cgroups, clock)?)
         };
-        if experiment.common.memory.is_some() {
+        if experiment.common.needs_disk() {
             fileset::forget(&settings.root).map_err(TestBedError::Files)?;
         }
         let (mut behind, mut names) = (Vec::new(), Vec::new());
