@@ -245,4 +245,20 @@ mod tests {
         drop(groups);
         assert!(folders.iter().all(|folder| !folder.exists()));
     }
+
+    #[test]
+    fn reads_are_bounded_on_a_whole_disk() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = owner::folder_on_disk().unwrap();
+        let device = fs::metadata(folder.path()).unwrap().dev();
+        let disk = (rustix::fs::major(device), rustix::fs::minor(device));
+        let groups = match Cgroup::with(&[Bound::DiskReads { disk, per_s: 200 }]) {
+            Ok(groups) => groups,
+            Err(error) => return println!("skipped: no bound on this disk: {error}"),
+        };
+        let bound = ["blkio.throttle.read_iops_device", "io.max"]
+            .map(|file| fs::read_to_string(groups[0].folder.join(file)).unwrap_or_default())
+            .concat();
+        assert!(bound.contains(&format!("{}:{} ", disk.0, disk.1)) && bound.contains("200"), "{bound}");
+    }
 }
