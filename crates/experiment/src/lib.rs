@@ -24,6 +24,7 @@ mod server;
 mod template;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use base::{Bytes, Nanos, Seed};
 use record::experiment::{Form, Value};
@@ -247,7 +248,7 @@ pub struct Common {
     pub memory: Option<Bytes>,
     /// The reads a second that a server gets from the disk with its files (cgroup), each of some 128 KiB at most; by
     /// default as many as the disk can.
-    pub disk_reads: Option<u32>,
+    pub disk_reads: Option<NonZeroU32>,
     /// Servers speak TLS, with a certificate of the lab's that has a key of this kind.
     pub tls: Option<TlsKey>,
 }

@@ -46,6 +46,7 @@ pub struct CompletionRing<K: Kernel = Uring> {
 }
 
 /// An operation in flight.
+#[derive(Clone, Copy)]
 struct Operation {
     /// The caller's name for it.
     name: u64,
@@ -218,8 +219,7 @@ impl<K: Kernel> CompletionRing<K> {
             failed if failed < 0 => Err(Errno::from_raw_os_error(-failed)),
             value => Ok(value),
         };
-        let name = self.operations.get(operation)?.name;
-        let kind = self.operations.get(operation)?.kind;
+        let Operation { name, kind } = *self.operations.get(operation)?;
         if !more {
             self.operations.remove(operation);
         }

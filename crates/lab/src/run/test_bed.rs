@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use base::{Clock, Nanos};
-use experiment::{Experiment, ServerSpec, TopologyChoice, placeholders};
+use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
 
 use super::command_lines::{self, Axes};
 use super::metrics::OF_FINAL_ACKS;
@@ -68,10 +68,17 @@ pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> 
     }
 }
 
-/// The disk that holds a folder: 0 and 0, which no disk has, if it cannot be looked at.
-fn disk(folder: &Path) -> (u32, u32) {
-    let device = std::fs::metadata(folder).map_or(0, |found| found.dev());
-    (rustix::fs::major(device), rustix::fs::minor(device))
+/// Makes the control groups that bound a server whose files are in `root`.
+fn cgroups(common: &Common, quota: Option<f64>, root: &Path) -> std::io::Result<Vec<Cgroup>> {
+    let mut bounds = Vec::new();
+    bounds.extend(quota.map(Bound::Cores));
+    bounds.extend(common.memory.map(Bound::Memory));
+    if let Some(per_s) = common.disk_reads {
+        let device = std::fs::metadata(root)?.dev();
+        let disk = (rustix::fs::major(device), rustix::fs::minor(device));
+        bounds.push(Bound::DiskReads { disk, per_s: per_s.get() });
+    }
+    Cgroup::with(&bounds)
 }
 
 impl TestBed {
@@ -91,11 +98,7 @@ impl TestBed {
             Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
         let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
-            let common = &experiment.common;
-            let disk = common.disk_reads.map(|per_s| Bound::DiskReads { disk: disk(&settings.root), per_s });
-            let bounds = [quota.map(Bound::Cores), common.memory.map(Bound::Memory), disk];
-            let cgroups = Cgroup::with(&bounds.into_iter().flatten().collect::<Vec<_>>());
-            let cgroups = cgroups.map_err(TestBedError::Bound)?;
+            let cgroups = cgroups(&experiment.common, quota, &settings.root).map_err(TestBedError::Bound)?;
             Ok(server_under_test::start(&topology, recipe, cgroups, clock)?)
         };
         if experiment.common.needs_disk() {
