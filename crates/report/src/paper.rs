@@ -1,7 +1,7 @@
 //! Several experiments as one document: the papers' findings, and the measurements that reproduce or refute them.
 //!
-//! Owns the findings and the table of all claims at the top, and the order of the sections. A section repeats an experiment's own report and
-//! links to it. The document names and leaves out an experiment whose records cannot be read.
+//! Owns the findings and the table of all claims at the top, and the order of the sections. A section repeats an
+//! experiment's own report and links to it. The document names and leaves out an experiment whose records cannot be read.
 
 use std::path::Path;
 
@@ -24,8 +24,6 @@ struct Page {
     version: String,
     lede: String,
     score: String,
-    /// Some experiments have a finding that the document begins with.
-    in_short: bool,
     claims: Vec<ClaimRow>,
     warnings: Vec<String>,
     sections: Vec<Section>,
@@ -92,7 +90,6 @@ fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
         version: manifest.version.clone(),
         lede,
         score: score(runs),
-        in_short: sections.iter().any(|section| !section.headline.is_empty()),
         claims: sections.iter().flat_map(|section| section.claims.iter().cloned()).collect(),
         warnings,
         lines_most: sections.iter().map(|section| section.lines_most).max().unwrap_or(0),

@@ -92,8 +92,7 @@ impl Observer {
         })
     }
 
-    /// Counts drops at the final ACK from now on. Each packet that the kernel drops then costs a
-    /// little more.
+    /// Counts drops at the final ACK from now on. Each packet that the kernel drops then costs a little more.
     ///
     /// # Errors
     /// The reason why the program of [`bpf::final_acks`] does not run here.

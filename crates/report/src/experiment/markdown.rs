@@ -5,8 +5,6 @@ use super::figures::FigureView;
 use super::section::Section;
 use crate::table::Table;
 
-const DIFFERS: &str = "What differs from the paper";
-
 /// A document of one experiment.
 pub fn document(section: &Section) -> String {
     let mut out = format!("# {}\n\n", escaped(&section.title));
@@ -51,7 +49,7 @@ pub fn push_section(out: &mut String, section: &Section, depth: &str) {
     }
     out.push_str(&format!("{}\n\n", escaped(&section.how)));
     if !section.differs.is_empty() {
-        out.push_str(&format!("{depth} {DIFFERS}\n\n{}\n\n", escaped(&section.differs)));
+        out.push_str(&format!("{depth} What differs from the paper\n\n{}\n\n", escaped(&section.differs)));
     }
     if !section.claims.is_empty() {
         out.push_str(&format!("{depth} Claims\n\n{}\n\n", section.score_sentence));
