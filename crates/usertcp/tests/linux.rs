@@ -339,8 +339,11 @@ fn a_process_killed_at_any_moment_leaves_no_program_on_an_interface() {
     }
     kill_at_many_moments("child_over_af_xdp", &here, || {
         // The kernel releases a program and a socket in a work queue, a moment after their process.
-        let is_occupied =
-            |opened: &Result<_, _>| matches!(opened, Err(LinkError::Program(BpfError::Occupied { .. })));
+        let is_occupied = |opened: &Result<AfXdp, LinkError>| match opened {
+            Err(LinkError::Program(error)) => matches!(error, BpfError::Occupied { .. }),
+            Err(LinkError::System { source, .. }) => source.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
+        };
         let opened = (0..LOOKS).map(|_| open()).find(|opened| !is_occupied(opened));
         if let Err(error) = opened.expect("the program of a killed process is still there") {
             panic!("{error}");
