@@ -15,19 +15,12 @@ use std::io;
 use base::{Clock, Nanos};
 use bpf::final_acks::FinalAcks;
 use record::{KernelDrops, QueueDepth};
-use rustix::param::clock_ticks_per_second;
+use sys::cpu::IdleTime;
 use sys::netlink::SocketDiagnostics;
 
 use super::proc::{ProcFile, counter, sockets_in_use};
 
 use crate::topology::Topology;
-
-/// The time that CPUs were idle, in the kernel's hundredths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct IdleTime {
-    ticks: u64,
-    cpus: u32,
-}
 
 /// All counters at one moment.
 #[derive(Clone, Debug)]
@@ -111,14 +104,14 @@ impl Observer {
         let packet_queue_full = parse_softnet(&self.softnet.read()?, &self.server_cpus);
         Ok(Reading {
             at: clock.now(),
-            idle: cpus.map(|cpu| (*cpu, parse_stat(&stat, &[*cpu]))).collect(),
+            idle: cpus.map(|cpu| (*cpu, IdleTime::read(&stat, &[*cpu]))).collect(),
             drops: KernelDrops {
                 packet_queue_full,
                 final_acks_dropped: self.final_acks.as_ref().map(FinalAcks::dropped),
                 ..parse_tcp(&(self.snmp.read()? + &self.netstat.read()?))
             },
-            server_idle: parse_stat(&stat, &self.server_cpus),
-            client_idle: parse_stat(&stat, &self.client_cpus),
+            server_idle: IdleTime::read(&stat, &self.server_cpus),
+            client_idle: IdleTime::read(&stat, &self.client_cpus),
         })
     }
 
@@ -158,15 +151,6 @@ impl Reading {
                 })
                 .collect(),
         }
-    }
-}
-
-impl IdleTime {
-    /// Returns the mean number of busy CPUs over `over_s` seconds.
-    fn cores_busy_since(self, earlier: IdleTime, over_s: f64) -> f64 {
-        let idle_s = self.ticks.saturating_sub(earlier.ticks) as f64 / clock_ticks_per_second() as f64;
-        let cpus = f64::from(self.cpus);
-        if over_s > 0.0 { (cpus - idle_s / over_s).clamp(0.0, cpus) } else { 0.0 }
     }
 }
 
@@ -226,22 +210,6 @@ fn parse_softnet(text: &str, cpus: &[usize]) -> u64 {
     text.lines().filter_map(dropped).sum()
 }
 
-/// The idle time of some CPUs together: `cpuN user nice system idle iowait irq softirq steal guest ...`.
-fn parse_stat(text: &str, cpus: &[usize]) -> IdleTime {
-    let mut total = IdleTime::default();
-    for line in text.lines() {
-        let mut words = line.split_whitespace();
-        let number = words.next().and_then(|name| name.strip_prefix("cpu")).and_then(|n| n.parse().ok());
-        if !number.is_some_and(|number: usize| cpus.contains(&number)) {
-            continue;
-        }
-        let idle = words.skip(3).take(2).map(|word| word.parse::<u64>().unwrap_or(0));
-        total.ticks += idle.sum::<u64>();
-        total.cpus += 1;
-    }
-    total
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,27 +257,6 @@ IpExt: 7 8
         for text in ["", "TcpExt: ListenDrops", "TcpExt: ListenDrops\nTcpExt:", "TcpExt: A\nTcpExt: x\n"] {
             assert_eq!(parse_tcp(text), KernelDrops::default(), "{text:?}");
         }
-    }
-
-    #[test]
-    fn the_idle_times_of_the_wanted_cpus_are_added_up() {
-        let text =
-            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 0 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
-        assert_eq!(parse_stat(text, &[0]), IdleTime { ticks: 84, cpus: 1 });
-        assert_eq!(parse_stat(text, &[1]), IdleTime { ticks: 99, cpus: 1 });
-        assert_eq!(parse_stat(text, &[0, 1]), IdleTime { ticks: 183, cpus: 2 });
-        assert_eq!(parse_stat("cpu", &[0]), IdleTime::default());
-    }
-
-    #[test]
-    fn busy_is_what_the_cpus_of_a_side_were_not_idle() {
-        let second = clock_ticks_per_second();
-        let earlier = IdleTime { ticks: 10, cpus: 2 };
-        let later = IdleTime { ticks: 10 + second, cpus: 2 };
-        assert_eq!(later.cores_busy_since(earlier, 2.0), 1.5);
-        assert_eq!(later.cores_busy_since(later, 2.0), 2.0);
-        assert_eq!(later.cores_busy_since(earlier, 0.4), 0.0, "idle time is rounded");
-        assert_eq!(later.cores_busy_since(earlier, 0.0), 0.0);
     }
 
     #[test]

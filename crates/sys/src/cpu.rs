@@ -1,8 +1,9 @@
-//! Processors: the set that this thread may use, CPU time, and burning CPU time on purpose.
+//! Processors: the set that this thread may use, CPU time, idle time, and burning CPU time on purpose.
 
 use std::io;
 
 use base::Nanos;
+use rustix::param::clock_ticks_per_second;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -112,6 +113,44 @@ pub fn process_time_of(process: Pid) -> io::Result<Nanos> {
     read((!process.as_raw_nonzero().get() << 3) | 2)
 }
 
+/// The time that processors were idle, in the kernel's hundredths of a second. The kernel measures it whenever one falls
+/// asleep and wakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdleTime {
+    ticks: u64,
+    cpus: u32,
+}
+
+impl IdleTime {
+    /// Adds up the idle time of some processors in the text of `/proc/stat`, with waits for the disk. Its lines are
+    /// `cpuN user nice system idle iowait irq softirq steal guest ...`.
+    pub fn read(stat: &str, cpus: &[usize]) -> IdleTime {
+        let mut total = IdleTime::default();
+        for line in stat.lines() {
+            let mut words = line.split_whitespace();
+            let number = words.next().and_then(|name| name.strip_prefix("cpu")).and_then(|n| n.parse().ok());
+            if !number.is_some_and(|number: usize| cpus.contains(&number)) {
+                continue;
+            }
+            let idle = words.skip(3).take(2).map(|word| word.parse::<u64>().unwrap_or(0));
+            total.ticks += idle.sum::<u64>();
+            total.cpus += 1;
+        }
+        total
+    }
+
+    /// Returns the mean number of busy processors over `over_s` seconds.
+    pub fn cores_busy_since(self, earlier: IdleTime, over_s: f64) -> f64 {
+        let cpus = f64::from(self.cpus);
+        if over_s > 0.0 { (cpus - self.cores_idle_since(earlier, over_s)).clamp(0.0, cpus) } else { 0.0 }
+    }
+
+    /// Returns the mean number of idle processors over `over_s` seconds, above 0.
+    pub fn cores_idle_since(self, earlier: IdleTime, over_s: f64) -> f64 {
+        self.ticks.saturating_sub(earlier.ticks) as f64 / clock_ticks_per_second() as f64 / over_s
+    }
+}
+
 /// Burns `time` of this thread's CPU time. Time in which another thread has the processor does not count, so
 /// an artificial cost is the same on a busy machine.
 pub fn burn(time: Nanos) {
@@ -146,6 +185,28 @@ mod tests {
         assert_eq!(quota("2:cpuset:/\n1:cpuacct,cpu:/a/b\n0::/\n", &legacy), Some(0.25));
         let none = [("/cpu/cpu.cfs_quota_us", "-1\n"), ("/cpu/cpu.cfs_period_us", "100000\n")];
         assert_eq!(quota("1:cpu:/\n", &none), None);
+    }
+
+    #[test]
+    fn the_idle_times_of_the_wanted_processors_are_added_up() {
+        let text =
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 0 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
+        assert_eq!(IdleTime::read(text, &[0]), IdleTime { ticks: 84, cpus: 1 });
+        assert_eq!(IdleTime::read(text, &[1]), IdleTime { ticks: 99, cpus: 1 });
+        assert_eq!(IdleTime::read(text, &[0, 1]), IdleTime { ticks: 183, cpus: 2 });
+        assert_eq!(IdleTime::read("cpu", &[0]), IdleTime::default());
+    }
+
+    #[test]
+    fn busy_is_what_the_processors_were_not_idle() {
+        let second = clock_ticks_per_second();
+        let earlier = IdleTime { ticks: 10, cpus: 2 };
+        let later = IdleTime { ticks: 10 + second, cpus: 2 };
+        assert_eq!(later.cores_busy_since(earlier, 2.0), 1.5);
+        assert_eq!(later.cores_idle_since(earlier, 2.0), 0.5);
+        assert_eq!(later.cores_busy_since(later, 2.0), 2.0);
+        assert_eq!(later.cores_busy_since(earlier, 0.4), 0.0, "idle time is rounded");
+        assert_eq!(later.cores_busy_since(earlier, 0.0), 0.0);
     }
 
     #[test]
