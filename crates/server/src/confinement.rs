@@ -32,6 +32,9 @@ use crate::privileges::Opening;
 /// The files that loading a program into the kernel reads: the kernel's types, its processors, and Ubuntu's version.
 const FOR_PROGRAMS: [&str; 3] = ["/sys/kernel/btf", "/sys/devices/system/cpu", "/proc/version_signature"];
 
+/// The idle time of the processors, by which workers are added.
+pub const PROCESSORS: &str = "/proc/stat";
+
 /// A confinement that has begun.
 pub struct Confinement {
     opening: Option<Opening>,
@@ -183,6 +186,7 @@ fn files(config: &ServeConfig, starts_processes: bool) -> Files {
     files.keep("/dev/null", Kept::Device);
     if starts_processes {
         files.keep_this_program();
+        files.keep(PROCESSORS, Kept::Read);
     }
     if config.loads_programs() {
         for source in FOR_PROGRAMS {

@@ -65,7 +65,11 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
         (&["--dispatch=kqueue"], &["--dispatch", "'kqueue'", "epoll, epoll-et, poll, select"]),
         (&["--arch=pm"], &["--arch", "'pm'", "sped", "per-core"]),
         (&["--arch=smped", "--workers=3"], &["--workers 3", "--smped initial=N,p-min=N,p-max=N"]),
-        (&["--smped=c-max=0"], &["--smped", "'c-max=0'", "a number of connections from 1 up"]),
+        (&["--smped=c-max=0"], &["--smped", "'c-max=0'", "adaptive, or a number of connections from 1 up"]),
+        (
+            &["--arch=smped", "--handoff=kernel", "--smped=c-max=adaptive"],
+            &["--smped c-max=adaptive", "a number with --handoff kernel"],
+        ),
         (&["--smped=p-min=9,p-max=8"], &["--smped", "p-min=9 is more than p-max=8"]),
         (&["--schedule=random"], &["--schedule random", "per-core has no dispatcher", "for smped"]),
         (&["--handoff=kernel"], &["--handoff kernel", "per-core has no workers", "for smped"]),

@@ -123,6 +123,17 @@ fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
 }
 
 #[test]
+fn with_an_adaptive_c_max_connections_alone_fill_no_worker() {
+    let files = Files::new();
+    let mut server = smped(&files, &["--smped=c-max=adaptive,p-min=1,initial=1,p-max=1"]);
+    let clients = served(&server, 300);
+    let status = server.eventually("in", |status| loads(status) == [300]);
+    assert_eq!((status.count("all_workers_full"), status.count("reclaimed")), (0, 0));
+    drop(clients);
+    server.stop_well();
+}
+
+#[test]
 fn a_worker_that_dies_takes_its_connections_and_no_others() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2"]);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The [`scheduler`] chooses the worker of a connection, by the data of the [`feedback`] handler.
-//! [`resources`] decides on the number of workers. The [`pool`] is the account that joins the three, and the
-//! [`dispatcher`] is the loop around it. [`handover`] and [`messages`] carry connections to the [`worker`]s.
+//! [`resources`] decides on the number of workers, and [`relief`] on a C_max that adapts itself. The [`pool`] is the
+//! account that joins them, and the [`dispatcher`] is the loop around it. [`handover`] and [`messages`] carry connections to the [`worker`]s.
 //! The workers use the chosen event mechanism.
 //!
 //! SMPED wins if the cost of a wait grows with the connections, as with select and poll, because each worker
@@ -36,6 +36,7 @@ mod feedback;
 mod handover;
 mod messages;
 mod pool;
+mod relief;
 mod resources;
 mod scheduler;
 mod settings;
@@ -59,6 +60,7 @@ use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};
 use dispatcher::Parts;
 use pool::Pool;
+use relief::Relief;
 use settings::SmpedSettings;
 
 /// Descriptors of the dispatcher per worker: a pidfd and a control socket.
@@ -106,7 +108,9 @@ static NUMBERS: Setting<SmpedSettings> = Setting::new(Declaration {
     value: "NAME=VALUE,...",
     help: "smped: settings of the dispatcher [default: \
            c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s]",
-    more: None,
+    more: Some(
+        "c-max=adaptive: a worker is full while another would relieve it, because it is occupied and a processor is free.",
+    ),
     without: "has no dispatcher",
     in_kernel: None,
 });
@@ -184,7 +188,15 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
     // Reports a missing io_uring once for all workers.
     plan.driver();
+    let settings = smped_settings(config);
     if by_kernel(config) {
+        if settings.adapts {
+            return Err(ServeError::Setting {
+                setting: "--smped",
+                given: "c-max=adaptive".to_owned(),
+                accepted: "a number with --handoff kernel; --handoff fd accepts the setting".to_owned(),
+            });
+        }
         if let Some(hook) = config.overload_hook {
             return Err(ServeError::Setting {
                 setting: "--overload-hook",
@@ -200,10 +212,9 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
             }
         }
     }
-    let settings = smped_settings(config);
     let queue = plan.listen_once()?;
     let addresses = addresses(&queue.listeners);
-    let fleet = Fleet::new(plan, role(&settings, handover::WORDS), Vec::new())?;
+    let fleet = Fleet::new(plan, role(&settings, relief::WORDS), Vec::new())?;
     let workers = fleet.board();
     let board = Board::with_live(move |counters| {
         let mut of_workers = workers.read();
@@ -213,9 +224,12 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     });
     let schedule = config.chosen.get(&SCHEDULE).unwrap_or_default();
     let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let now = fleet.clock().now();
+    let relief = settings.adapts.then(|| Relief::new(plan.cpus(), settings.p_max, now)).transpose();
     let parts = Parts {
         listeners: Listeners::new(queue, plan.acceptor(Share::alone(usize::MAX))),
-        pool: Pool::new(&settings, schedule, SEED, fleet.clock().now()),
+        pool: Pool::new(&settings, schedule, SEED, now),
+        relief: relief.map_err(system("read the idle time of the processors"))?,
         fleet,
         initial: settings.initial,
         max_connections: config.max_connections,

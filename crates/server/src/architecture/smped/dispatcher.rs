@@ -27,6 +27,7 @@ use super::PATIENCE;
 use super::handover::Outbox;
 use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
+use super::relief::Relief;
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
@@ -58,6 +59,8 @@ pub struct Parts {
     pub listeners: Listeners,
     /// The account of the workers.
     pub pool: Pool,
+    /// Adapts C_max; `None` for a fixed one.
+    pub relief: Option<Relief>,
     /// The workers' processes.
     pub fleet: Fleet,
     /// Number of workers at the start.
@@ -398,7 +401,11 @@ impl Dispatching {
     /// Handles the passing of time: the end of a period, workers idle for too long, outdated counters.
     fn expire(&mut self) {
         if self.parts.pool.period_ends().is_some_and(|end| end <= self.now) {
-            self.parts.pool.end_period(self.now);
+            let Parts { pool, relief, fleet, .. } = &mut self.parts;
+            if let Some(relief) = relief {
+                pool.relieve(&relief.needed(|slot| fleet.own(slot), self.now));
+            }
+            pool.end_period(self.now);
             self.unpublished = true;
         }
         while let Some(slot) = self.parts.pool.take_surplus(self.now) {

@@ -14,8 +14,9 @@
 //!
 //! Invariants: C_i counts the connections placed with a worker and not yet reported closed, and never exceeds
 //! C_max. A worker that is not running has no connection and gets none. A worker that does not answer gets no
-//! new connection. The running, down and leaving workers together never exceed P_max. No decision of this
-//! module reduces the running and down workers below P_min.
+//! new connection. No worker is full by [`relieve`](Pool::relieve) while no other may be started. The running, down
+//! and leaving workers together never exceed P_max. No decision of this module reduces the running and down workers
+//! below P_min.
 
 use std::borrow::Cow;
 
@@ -170,6 +171,8 @@ impl Pool {
     pub fn grown(&mut self, slot: usize, now: Nanos) {
         self.started(slot, now);
         self.decisions.placed_on_new_worker += 1;
+        // The new one has to show that it helps before the next comes.
+        self.loads.iter_mut().flatten().for_each(|load| load.is_full = false);
         self.add_connection(slot);
     }
 
@@ -210,6 +213,14 @@ impl Pool {
             let Some(load) = load.as_mut().filter(|load| load.connections > 0) else { continue };
             feedback.period(length, self.settings.alpha);
             load.throughput = feedback.throughput();
+        }
+    }
+
+    /// Marks the workers that need relief as full, by slot, if another worker may be started.
+    pub fn relieve(&mut self, needed: &[bool]) {
+        let may_grow = self.vacancy().is_some();
+        for (load, needed) in self.loads.iter_mut().zip(needed) {
+            load.iter_mut().for_each(|load| load.is_full = *needed && may_grow);
         }
     }
 

@@ -35,6 +35,15 @@ pub struct Load {
     pub throughput: f64,
     /// C_i, the number of connections.
     pub connections: u32,
+    /// It counts as full, although it may have fewer than C_max.
+    pub is_full: bool,
+}
+
+impl Load {
+    /// True if the worker may have another connection.
+    pub fn has_room(&self, c_max: u32) -> bool {
+        self.connections < c_max && !self.is_full
+    }
 }
 
 /// The scheduler's choice for a connection.
@@ -93,9 +102,9 @@ impl Scheduler {
         }
         let c_max = self.c_max;
         match self.first(loads, |_| true) {
-            Some((slot, load)) if load.connections < c_max => Choice::Assign(slot, Reason::First),
+            Some((slot, load)) if load.has_room(c_max) => Choice::Assign(slot, Reason::First),
             _ if may_start => Choice::Start,
-            _ => match self.first(loads, |load| load.connections < c_max) {
+            _ => match self.first(loads, |load| load.has_room(c_max)) {
                 Some((slot, _)) => Choice::Assign(slot, Reason::Next),
                 None => Choice::Full,
             },

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use base::Nanos;
 
+/// The C_max that adapts itself.
+const ADAPTIVE: &str = "adaptive";
 /// The error for a mistake.
 const ACCEPTED: &str = "expected c-max, p-min, p-max, initial, alpha, period, idle, as in \
 c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
@@ -16,6 +18,8 @@ const MOST_WORKERS: usize = 1024;
 pub struct SmpedSettings {
     /// C_max, the most connections of a worker, at least 1.
     pub c_max: u32,
+    /// A worker with fewer than `c_max` connections is full as well while another one would help (see `relief`).
+    pub adapts: bool,
     /// P_min, the fewest workers, at least 1.
     pub p_min: usize,
     /// P_max, the most workers, at least `p_min`.
@@ -34,6 +38,7 @@ impl Default for SmpedSettings {
     fn default() -> SmpedSettings {
         SmpedSettings {
             c_max: 256,
+            adapts: false,
             p_min: 2,
             p_max: 32,
             initial: 10,
@@ -63,9 +68,10 @@ impl FromStr for SmpedSettings {
                 _ => Err(wrong("a time from 1ms up")),
             };
             match name.trim() {
+                "c-max" if value == ADAPTIVE => (settings.c_max, settings.adapts) = (u32::MAX, true),
                 "c-max" => match value.parse() {
-                    Ok(number) if number > 0 => settings.c_max = number,
-                    _ => return Err(wrong("a number of connections from 1 up")),
+                    Ok(number) if number > 0 => (settings.c_max, settings.adapts) = (number, false),
+                    _ => return Err(wrong("adaptive, or a number of connections from 1 up")),
                 },
                 "p-min" => settings.p_min = workers()?,
                 "p-max" => settings.p_max = workers()?,
@@ -99,7 +105,8 @@ impl FromStr for SmpedSettings {
 
 impl fmt::Display for SmpedSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SmpedSettings { c_max, p_min, p_max, initial, alpha, period, idle } = self;
+        let SmpedSettings { c_max, adapts, p_min, p_max, initial, alpha, period, idle } = self;
+        let c_max = if *adapts { ADAPTIVE.to_owned() } else { c_max.to_string() };
         write!(f, "c-max={c_max},p-min={p_min},p-max={p_max},initial={initial},")?;
         write!(f, "alpha={alpha},period={period},idle={idle}")
     }
@@ -119,6 +126,9 @@ mod tests {
         let text = "c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
         assert_eq!(default.to_string(), text);
         assert_eq!(text.parse(), Ok(default));
+        let adaptive: SmpedSettings = "c-max=adaptive".parse().unwrap();
+        assert!(adaptive.adapts);
+        assert_eq!(adaptive.to_string(), text.replace("256", "adaptive"));
     }
 
     #[test]
@@ -132,7 +142,7 @@ mod tests {
     fn mistakes_say_what_is_accepted() {
         assert_eq!(error("c_max=1"), ACCEPTED);
         assert_eq!(error("256"), ACCEPTED);
-        assert_eq!(error("c-max=0"), "c-max is '0'; expected a number of connections from 1 up");
+        assert_eq!(error("c-max=0"), "c-max is '0'; expected adaptive, or a number of connections from 1 up");
         assert_eq!(error("p-max=2000"), "p-max is '2000'; expected 1 to 1024 workers");
         assert_eq!(error("alpha=1"), "alpha is '1'; expected a number from 0 to below 1");
         assert_eq!(error("period=0s"), "period is '0s'; expected a time from 1ms up");

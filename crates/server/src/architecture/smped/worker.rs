@@ -17,6 +17,7 @@ use sys::socket::AcceptQueue;
 
 use super::handover::{SEEN, claim};
 use super::messages::{Handed, Report, unpack};
+use super::relief;
 use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
 use crate::clients::Admission;
@@ -180,6 +181,7 @@ impl Arrivals for Passed {
     /// Reports closed connections at once, and replies each period.
     fn hear(&mut self, news: News, now: Nanos) -> Option<Nanos> {
         self.slot.show_idle(news.idle_from);
+        relief::turned(news.turn, self.slot.own());
         let total = Report { replies: news.replies, closed: news.closed + self.lost };
         if total == self.heard && !self.owes_an_answer {
             return None;
@@ -207,7 +209,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    use crate::architecture::smped::handover::{NEXT, WORDS};
+    use crate::architecture::smped::handover::NEXT;
     use crate::architecture::smped::messages::pack;
 
     const PERIOD: Nanos = Nanos::from_millis(100);
@@ -219,13 +221,13 @@ mod tests {
     }
 
     fn news(replies: u64, closed: u64) -> News {
-        News { replies, closed, idle_from: Nanos::MAX }
+        News { replies, closed, idle_from: Nanos::MAX, turn: Nanos::ZERO }
     }
 
     impl Bench {
         fn new() -> Bench {
             let (dispatcher, control) = Control::pair().unwrap();
-            let slot = Arc::new(Slot::with_own_words(WORDS));
+            let slot = Arc::new(Slot::with_own_words(relief::WORDS));
             let passed = Passed::new(control, slot, PERIOD, Stop::new().unwrap(), |_| {});
             Bench { dispatcher, passed, counts: LoopCounts::default() }
         }

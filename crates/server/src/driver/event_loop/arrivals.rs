@@ -26,6 +26,8 @@ pub struct News {
     pub closed: u64,
     /// Since when the longest-idle connection has been idle; [`Nanos::MAX`] without one.
     pub idle_from: Nanos,
+    /// The length of the turn up to its last phase.
+    pub turn: Nanos,
 }
 
 /// A source of connections, on one or several descriptors that are readable when some wait.

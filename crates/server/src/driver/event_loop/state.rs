@@ -131,8 +131,13 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
 
     /// Tells overload control that a turn has ended.
     pub fn end_turn(&mut self) {
-        let took = self.phase_from.saturating_sub(self.lender.now());
+        let took = self.turn();
         self.accepting.arrivals.control().into_iter().for_each(|control| control.turned(took));
+    }
+
+    /// Returns the time from the beginning of the turn to the last lap.
+    fn turn(&self) -> Nanos {
+        self.phase_from.saturating_sub(self.lender.now())
     }
 
     /// Returns the time since the last lap of this turn.
@@ -155,6 +160,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
             replies: self.lender.http.responses(),
             closed: self.lender.counts.closed,
             idle_from: self.peers.idle_from(),
+            turn: self.turn(),
         };
         let heard = self.accepting.arrivals.hear(news, now);
         let service = self.lender.service.due_in().map(|left| now.saturating_add(left));

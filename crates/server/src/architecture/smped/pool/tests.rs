@@ -55,6 +55,22 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
 }
 
 #[test]
+fn one_worker_comes_to_relieve_others_and_at_the_ceiling_nobody_is_full() {
+    let mut pool = pool("c-max=adaptive,p-min=1,p-max=3,initial=1", Schedule::Smped);
+    (0..1000).for_each(|_| assert_eq!(pool.place(Nanos::ZERO), Placement::To(0)));
+    pool.relieve(&[true, false, false]);
+    assert_eq!(pool.place(Nanos::ZERO), Placement::Start(1));
+    pool.grown(1, Nanos::ZERO);
+    assert!(matches!(pool.place(Nanos::ZERO), Placement::To(_)), "the next period has not begun");
+    pool.relieve(&[true, true, true]);
+    assert_eq!(pool.place(Nanos::ZERO), Placement::Start(2));
+    pool.grown(2, Nanos::ZERO);
+    pool.relieve(&[true, true, true]);
+    assert!(matches!(pool.place(Nanos::ZERO), Placement::To(_)));
+    assert_eq!(pool.connections(), 1004);
+}
+
+#[test]
 fn a_worker_that_dies_takes_its_connections_and_comes_back_without() {
     let mut pool = pool("c-max=4,p-min=1,p-max=1,initial=1", Schedule::Smped);
     (0..3).for_each(|_| assert_eq!(pool.place(Nanos::ZERO), Placement::To(0)));

@@ -6,7 +6,9 @@ const SCHEDULES: [Schedule; 4] =
     [Schedule::Smped, Schedule::LeastConnections, Schedule::RoundRobin, Schedule::Random];
 
 fn loads(of: &[(f64, u32)]) -> Vec<Option<Load>> {
-    of.iter().map(|&(throughput, connections)| Some(Load { throughput, connections })).collect()
+    of.iter()
+        .map(|&(throughput, connections)| Some(Load { throughput, connections, is_full: false }))
+        .collect()
 }
 
 /// All choices that many different seeds give.
@@ -92,7 +94,8 @@ fn equal_seeds_choose_alike() {
 
 fn any_load() -> impl Strategy<Value = Option<Load>> {
     let throughput = prop_oneof![Just(0.0), 0.0..1e9, Just(f64::MIN_POSITIVE), Just(f64::MAX / 1e6)];
-    let load = (throughput, 0_u32..6).prop_map(|(throughput, connections)| Load { throughput, connections });
+    let load = (throughput, 0_u32..6, any::<bool>());
+    let load = load.prop_map(|(throughput, connections, is_full)| Load { throughput, connections, is_full });
     prop::option::weighted(0.8, load)
 }
 
@@ -103,7 +106,9 @@ proptest! {
         schedule in prop::sample::select(&SCHEDULES[..]),
         (c_max, may_start, seed) in (1_u32..6, any::<bool>(), any::<u64>()),
     ) {
-        let has_room = |load: &Load| load.connections < c_max;
+        // Step 1 comes first: who has no connection is not full.
+        let is_idle = |load: &Load| schedule == Schedule::Smped && load.connections == 0;
+        let has_room = |load: &Load| load.has_room(c_max) || is_idle(load);
         match Scheduler::new(schedule, c_max, Seed(seed)).choose(&loads, may_start) {
             Choice::Assign(slot, reason) => {
                 let load = loads[slot].expect("there is such a worker");
