@@ -181,6 +181,19 @@ impl<'a> Check<'a> {
                 self.mistakes.push(format!("load '{}': rate: {wrong}", load.name));
             }
         }
+        for (load, outage) in self.experiment.loads.iter().filter_map(|load| Some((&load.name, load.outage?)))
+        {
+            let has_it = |server: &ServerSpec| (1..=server.behind.len()).contains(&outage.of);
+            self.require(self.experiment.servers.iter().all(has_it), || {
+                format!(
+                    "load '{load}': outage of {}: expected the number of a server behind each server",
+                    outage.of
+                )
+            });
+            self.require(outage.from < outage.to, || {
+                format!("load '{load}': outage: expected from before to")
+            });
+        }
         let passes_by = self.experiment.loads.iter().any(|load| load.stack.is_in_user_space());
         self.require(!passes_by || self.experiment.network.is_none(), || {
             "network: packets of TCP in user space do not pass it; leave stack out".to_owned()

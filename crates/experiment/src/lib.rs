@@ -34,7 +34,7 @@ pub use axis::Axis;
 pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Single, Terms, Two};
 pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
-pub use load::{LoadSpec, Rate, Stack};
+pub use load::{LoadSpec, Outage, Rate, Stack};
 pub use nearest::nearest;
 pub use server::{Ready, ServerKind, ServerSpec};
 pub use template::{Matcher, Selection, fill, placeholders};

@@ -1,6 +1,6 @@
 //! The loads of an experiment: rate, arrivals, workload, and populations beside them.
 
-use base::PerSecond;
+use base::{Nanos, PerSecond};
 use serde::Deserialize;
 
 use super::figure::one_or_many;
@@ -56,6 +56,18 @@ impl Stack {
     }
 }
 
+/// A server behind a load balancer is killed during the measured time, and started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Outage {
+    /// The number of the server, from 1 up, as in `{behind1}`.
+    pub of: usize,
+    /// The time of its end, since the beginning of the measured time.
+    pub from: Nanos,
+    /// The time when it is started again.
+    pub to: Nanos,
+}
+
 /// A load. Texts may hold the values of axes in braces.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -85,6 +97,8 @@ pub struct LoadSpec {
     /// All other flags of `inrush load`.
     #[serde(default)]
     pub flags: Vec<String>,
+    /// A server that is gone for a part of the measured time.
+    pub outage: Option<Outage>,
 }
 
 fn one_packet() -> String {

@@ -134,6 +134,16 @@ fn what_does_not_fit_together_is_said() {
             "cpu-quota 0: expected a number of cores from 0.01 to 64",
         ),
         (
+            "rate = \"{offered} x capacity\"",
+            "rate = \"{offered} x capacity\"\noutage = { of = 1, from = \"2s\", to = \"1s\" }",
+            "load 'one-packet': outage of 1: expected the number of a server behind each server",
+        ),
+        (
+            "rate = \"{offered} x capacity\"",
+            "rate = \"{offered} x capacity\"\noutage = { of = 1, from = \"2s\", to = \"1s\" }",
+            "load 'one-packet': outage: expected from before to",
+        ),
+        (
             "y = \"goodput_per_s\"",
             "y = \"goodput_per_s\"\nstacked = true\nlog = \"y\"",
             "figure '2': stacked bars have",

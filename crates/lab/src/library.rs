@@ -46,6 +46,7 @@ pub const ALL: &[Known] = known![
 
 /// Questions about Inrush itself, which are no part of a report on all.
 const OWN: &[Known] = known![
+    "fleet-outage",
     "fleet-smped",
     "overload-calm",
     "overload-hooks",

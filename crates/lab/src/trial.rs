@@ -10,13 +10,13 @@
 use std::io;
 
 use base::{Clock, Nanos};
-use experiment::Stack;
+use experiment::{Outage, Stack};
 use record::{LoadResult, QueueDepth};
 use serde_json::Value;
 use sys::process::Output;
 
 use stage::kernel::{Elapsed, Observer, QueueSamples, Reading};
-use stage::server_under_test::RunningServer;
+use stage::server_under_test::{RunningServer, StartError};
 use stage::topology::Topology;
 
 /// The time between two samples of the accept queue. Even a short run has some dozens, for less than a thousandth of
@@ -56,6 +56,8 @@ pub struct LoadRun {
     pub stack: Stack,
     /// The lengths that the command line has.
     pub time: RunTime,
+    /// A server that is gone for a while.
+    pub outage: Option<Outage>,
 }
 
 /// A reason for which a run of load has no result.
@@ -64,6 +66,9 @@ pub enum LoadError {
     /// It could not be started or waited for.
     #[error("cannot run the load generator: {0}")]
     Io(#[from] io::Error),
+    /// A server could not be started again.
+    #[error("the killed server: {0}")]
+    Revive(#[from] StartError),
     /// It failed.
     #[error("the load generator failed, {status}: {stderr}")]
     Failed {
@@ -113,7 +118,7 @@ impl Conductor<'_> {
     ///
     /// # Errors
     /// [`LoadError`]. A generator that could not offer the load is not an error: the result says so.
-    pub fn offer(&mut self, server: &RunningServer, run: LoadRun) -> Result<Seen, LoadError> {
+    pub fn offer(&mut self, server: &mut RunningServer, run: LoadRun) -> Result<Seen, LoadError> {
         let status_before = server.status(self.topology);
         let most = if run.stack == Stack::AfXdp { 1 } else { THREADS_MAX };
         let threads = self.topology.client.cpus.len().min(most);
@@ -130,16 +135,22 @@ impl Conductor<'_> {
             from: None,
             to: None,
             queue: QueueSamples::default(),
+            outage: run.outage,
         };
         let mut failure = None;
         let output = child.output(TICK, || {
             if failure.is_none() {
-                failure = watch.look(&mut self.observer, self.clock, server.address.port()).err();
+                let looked = watch.look(&mut self.observer, self.clock, server.address.port());
+                let topology = self.topology;
+                failure = looked
+                    .map_err(LoadError::Io)
+                    .and_then(|()| watch.disturb(server, topology, self.clock))
+                    .err();
             }
             failure.is_none() && !(self.interrupted)()
         })?;
         if let Some(error) = failure {
-            return Err(LoadError::Io(error));
+            return Err(error);
         }
         if (self.interrupted)() {
             return Err(LoadError::Interrupted);
@@ -178,6 +189,8 @@ struct Watch {
     from: Option<Reading>,
     to: Option<Reading>,
     queue: QueueSamples,
+    /// The outage that lies ahead, with its beginning at the end of time once that has passed.
+    outage: Option<Outage>,
 }
 
 impl Watch {
@@ -191,6 +204,29 @@ impl Watch {
         }
         if self.from.is_some() && self.to.is_none() {
             self.queue.add(observer.accept_queue(port)?);
+        }
+        Ok(())
+    }
+
+    /// Kills the server of the outage, and starts it again, each at its time.
+    fn disturb(
+        &mut self,
+        server: &mut RunningServer,
+        topology: &Topology,
+        clock: &dyn Clock,
+    ) -> Result<(), LoadError> {
+        let Some(outage) = &mut self.outage else { return Ok(()) };
+        let Some(measured) = (clock.now() - self.started).0.checked_sub(self.time.warmup.0).map(Nanos) else {
+            return Ok(());
+        };
+        let behind = &mut server.behind[outage.of - 1];
+        if measured >= outage.from {
+            behind.kill()?;
+            outage.from = Nanos::MAX;
+        }
+        if measured >= outage.to {
+            behind.revive(topology)?;
+            self.outage = None;
         }
         Ok(())
     }

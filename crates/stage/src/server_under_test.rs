@@ -18,7 +18,6 @@ use std::thread;
 use base::{Clock, Nanos};
 use serde_json::json;
 use sys::process::Child;
-use tempfile::TempDir;
 
 use self::recipe::{Readiness, Recipe};
 use crate::cgroup::Cgroup;
@@ -82,9 +81,9 @@ pub struct RunningServer {
     pub behind: Vec<RunningServer>,
     complaints: Receiver<String>,
     /// Its bounds. They stand after the child, because their groups must be removed after the processes have ended.
-    _cgroups: Vec<Cgroup>,
-    /// The folder of its configuration and output.
-    _folder: Option<TempDir>,
+    cgroups: Vec<Cgroup>,
+    /// How it was started, with the folder of its configuration and output.
+    recipe: Recipe,
 }
 
 /// Starts a server on the server's side and waits until it is ready. The server ends with the calling thread, so
@@ -98,20 +97,7 @@ pub fn start(
     cgroups: Vec<Cgroup>,
     clock: &dyn Clock,
 ) -> Result<RunningServer, StartError> {
-    let mut program = topology
-        .server
-        .program(&recipe.program)
-        .arguments(&recipe.arguments)
-        .environment(owner::MARK, std::process::id().to_string())
-        .in_cgroups(cgroups.iter().map(AsFd::as_fd).collect());
-    for (name, value) in &recipe.environment {
-        program = program.environment(name, value);
-    }
-    let mut child = program.start().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => StartError::NotInstalled(recipe.program.display().to_string()),
-        _ => StartError::Io("start it", error),
-    })?;
-    let command = program.command_line();
+    let (mut child, command) = run(topology, &recipe, &cgroups)?;
     let lines = read_complaints(&mut child);
     let deadline = clock.now() + READY_WITHIN;
     let mut reach = |address, attempt: &(dyn Fn() -> io::Result<bool> + Sync)| {
@@ -138,13 +124,31 @@ pub fn start(
             child,
             behind: Vec::new(),
             complaints: lines,
-            _cgroups: cgroups,
-            _folder: recipe.folder,
+            cgroups,
+            recipe,
         }),
         Err(NotReady::Late(heard)) => Err(StartError::Late(quoted(&heard))),
         Err(NotReady::Ended(heard)) => Err(died(child, &heard)),
         Err(NotReady::Io(error)) => Err(StartError::Io("wait for it", error)),
     }
+}
+
+/// Starts the process of a server. Returns its command line as well.
+fn run(topology: &Topology, recipe: &Recipe, cgroups: &[Cgroup]) -> Result<(Child, Vec<String>), StartError> {
+    let mut program = topology
+        .server
+        .program(&recipe.program)
+        .arguments(&recipe.arguments)
+        .environment(owner::MARK, std::process::id().to_string())
+        .in_cgroups(cgroups.iter().map(AsFd::as_fd).collect());
+    for (name, value) in &recipe.environment {
+        program = program.environment(name, value);
+    }
+    let child = program.start().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => StartError::NotInstalled(recipe.program.display().to_string()),
+        _ => StartError::Io("start it", error),
+    })?;
+    Ok((child, program.command_line()))
 }
 
 /// The reason why a server is not ready, with its output.
@@ -194,6 +198,25 @@ impl RunningServer {
         let exit = self.child.wait(Nanos::ZERO)?;
         let lines: Vec<String> = self.complaints.try_iter().collect();
         Ok(exit.map(|exit| format!("{}{}", exit.status, quoted(&lines))))
+    }
+
+    /// Kills the server, so that it can be [revived](RunningServer::revive).
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait(Nanos::MAX).map(|_| ())
+    }
+
+    /// Starts a killed server again, with the same command line. Does not wait until it is ready.
+    ///
+    /// # Errors
+    /// [`StartError`]: the process cannot be started.
+    pub fn revive(&mut self, topology: &Topology) -> Result<(), StartError> {
+        (self.child, _) = run(topology, &self.recipe, &self.cgroups)?;
+        self.complaints = read_complaints(&mut self.child);
+        Ok(())
     }
 
     /// Asks the server to stop, and kills it if it does not. Blocks for a moment.
@@ -370,6 +393,26 @@ mod tests {
             assert_eq!(running.status(&topology), None);
             running.stop().unwrap();
         }
+    }
+
+    #[test]
+    fn a_killed_server_is_started_again() {
+        let topology = Topology::best().unwrap();
+        let recipe = Recipe {
+            program: "sh".into(),
+            arguments: ["-c", "echo here >&2; exec sleep 1000"].map(Into::into).to_vec(),
+            environment: Vec::new(),
+            readiness: Readiness::Says(topology.server.free_port().unwrap(), "here".to_owned()),
+            folder: None,
+        };
+        let mut running = start(&topology, recipe, Vec::new(), &RealClock::new()).unwrap();
+        let first = running.pid();
+        running.kill().unwrap();
+        assert_eq!(running.end().unwrap().as_deref(), Some("signal: 9 (SIGKILL)"));
+        running.revive(&topology).unwrap();
+        assert_eq!(running.complaints.recv().as_deref(), Ok("here"));
+        assert_eq!(running.end().unwrap(), None);
+        assert_ne!(running.pid(), first);
     }
 
     #[test]

@@ -210,7 +210,7 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
         add("--population", population);
     }
     arguments.extend(all_filled(&load.flags, axes));
-    Ok(LoadRun { arguments, stack: load.stack, time: offer.time })
+    Ok(LoadRun { arguments, stack: load.stack, time: offer.time, outage: load.outage })
 }
 
 fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f64>, String> {

@@ -106,9 +106,14 @@ impl TestBed {
         }
         let (mut behind, mut names) = (Vec::new(), Vec::new());
         for (quota, number) in server.behind.iter().zip(1..) {
-            let agent = topology.server.free_port().map_err(TestBedError::Network)?;
+            let port = || topology.server.free_port().map_err(TestBedError::Network);
+            // Its ports are chosen here, because it may have to be started again.
+            let (address, admin, agent) = (port()?, port()?, port()?);
             let mut flags = command_lines::flags(experiment, server, axes);
-            flags.push(format!("--agent-check={agent}"));
+            flags.extend(
+                [("listen", address), ("admin", admin), ("agent-check", agent)]
+                    .map(|(flag, address)| format!("--{flag}={address}")),
+            );
             let running = start(recipe::inrush(&topology, &own, &flags)?, Some(*quota))?;
             names.push((format!("behind{number}"), running.address.to_string()));
             names.push((format!("agent{number}"), agent.port().to_string()));
@@ -141,7 +146,7 @@ impl TestBed {
             None => Observer::of(&self.topology)?,
         };
         let mut conductor = Conductor { topology: &self.topology, observer, clock, interrupted };
-        let seen = conductor.offer(&self.running, run);
+        let seen = conductor.offer(&mut self.running, run);
         let settled = match (&seen, cooldown) {
             (Ok(_), Nanos(1..)) => conductor.settle(&mut self.running, cooldown),
             _ => Ok(()),
