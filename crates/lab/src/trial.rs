@@ -140,12 +140,7 @@ impl Conductor<'_> {
         let mut failure = None;
         let output = child.output(TICK, || {
             if failure.is_none() {
-                let looked = watch.look(&mut self.observer, self.clock, server.address.port());
-                let topology = self.topology;
-                failure = looked
-                    .map_err(LoadError::Io)
-                    .and_then(|()| watch.disturb(server, topology, self.clock))
-                    .err();
+                failure = watch.tick(self, server).err();
             }
             failure.is_none() && !(self.interrupted)()
         })?;
@@ -194,8 +189,20 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&mut self, observer: &mut Observer, clock: &dyn Clock, port: u16) -> io::Result<()> {
-        let passed = clock.now() - self.started;
+    /// Observes the server's side, and does what is due.
+    fn tick(&mut self, conductor: &mut Conductor<'_>, server: &mut RunningServer) -> Result<(), LoadError> {
+        let passed = conductor.clock.now() - self.started;
+        self.look(passed, &mut conductor.observer, conductor.clock, server.address.port())?;
+        self.disturb(passed, server, conductor.topology)
+    }
+
+    fn look(
+        &mut self,
+        passed: Nanos,
+        observer: &mut Observer,
+        clock: &dyn Clock,
+        port: u16,
+    ) -> io::Result<()> {
         if self.from.is_none() && passed >= self.time.warmup {
             self.from = Some(observer.read(clock)?);
         }
@@ -211,14 +218,12 @@ impl Watch {
     /// Kills the server of the outage, and starts it again, each at its time.
     fn disturb(
         &mut self,
+        passed: Nanos,
         server: &mut RunningServer,
         topology: &Topology,
-        clock: &dyn Clock,
     ) -> Result<(), LoadError> {
         let Some(outage) = &mut self.outage else { return Ok(()) };
-        let Some(measured) = (clock.now() - self.started).0.checked_sub(self.time.warmup.0).map(Nanos) else {
-            return Ok(());
-        };
+        let Some(measured) = passed.0.checked_sub(self.time.warmup.0).map(Nanos) else { return Ok(()) };
         let behind = &mut server.behind[outage.of - 1];
         if measured >= outage.from {
             behind.kill()?;

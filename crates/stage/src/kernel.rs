@@ -17,8 +17,9 @@ use bpf::final_acks::FinalAcks;
 use record::{KernelDrops, QueueDepth};
 use sys::cpu::IdleTime;
 use sys::netlink::SocketDiagnostics;
+use sys::proc_file::ProcFile;
 
-use super::proc::{ProcFile, counter, sockets_in_use};
+use super::proc::{counter, sockets_in_use};
 
 use crate::topology::Topology;
 

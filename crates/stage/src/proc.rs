@@ -1,36 +1,11 @@
-//! Files of `/proc`, read again and again, and the values in them.
+//! The values in files of `/proc`.
 //!
-//! Owns reading and parsing alone; [`super::kernel`] chooses counters and takes differences.
+//! Owns parsing alone; [`super::kernel`] chooses counters and takes differences.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::fs;
+use std::io;
 
 use base::Bytes;
-
-/// A file of `/proc` that stays open. A file of `/proc/net` shows the namespace of the thread that opened it.
-#[derive(Debug)]
-pub struct ProcFile(File);
-
-impl ProcFile {
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// The errors of opening it.
-    pub fn open(path: &str) -> io::Result<ProcFile> {
-        File::open(path).map(ProcFile)
-    }
-
-    /// The current text. Reading from the beginning makes the kernel write the file anew.
-    ///
-    /// # Errors
-    /// The errors of reading it.
-    pub fn read(&mut self) -> io::Result<String> {
-        let mut text = String::new();
-        self.0.rewind()?;
-        self.0.read_to_string(&mut text)?;
-        Ok(text)
-    }
-}
 
 /// The living and unreaped children of a process. Some may have ended when the list is used.
 ///

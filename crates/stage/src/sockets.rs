@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::proc::{self, ProcFile};
+use sys::proc_file::ProcFile;
+
+use super::proc;
 use super::topology::Side;
 
 /// Connection attempts counted by the kernel for a network namespace, since it exists.

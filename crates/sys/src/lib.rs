@@ -10,8 +10,8 @@
 //! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; operations
 //! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks
 //! in `netns` and `netlink`, and who may make them in `userns`; processes and threads in `process`, `thread`, `cpu`,
-//! `usage` and `signal`; memory and descriptors in `shared` and `descriptors`; BPF programs in `bpf`; standard error
-//! in `message`.
+//! `usage`, `signal` and `proc_file`; memory and descriptors in `shared` and `descriptors`; BPF programs in `bpf`;
+//! standard error in `message`.
 
 pub mod bpf;
 pub mod completion;
@@ -23,6 +23,7 @@ pub mod message;
 pub mod netlink;
 pub mod netns;
 pub mod poll;
+pub mod proc_file;
 pub mod process;
 pub mod reuseport;
 pub mod rt_signal;

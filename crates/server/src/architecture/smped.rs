@@ -11,8 +11,8 @@
 //!
 //! The [`scheduler`] chooses the worker of a connection, by the data of the [`feedback`] handler.
 //! [`resources`] decides on the number of workers, and [`relief`] on a C_max that adapts itself. The [`pool`] is the
-//! account that joins them, and the [`dispatcher`] is the loop around it. [`handover`] and [`messages`] carry connections to the [`worker`]s.
-//! The workers use the chosen event mechanism.
+//! account that joins them, and the [`dispatcher`] is the loop around it. [`handover`] and [`messages`] carry
+//! connections to the [`worker`]s. The workers use the chosen event mechanism.
 //!
 //! SMPED wins if the cost of a wait grows with the connections, as with select and poll, because each worker
 //! waits for few. It wins if some connections block a loop, because only connections of the same worker wait,

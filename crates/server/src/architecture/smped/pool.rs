@@ -117,7 +117,7 @@ impl Pool {
     pub fn has_room(&self) -> bool {
         let c_max = self.settings.c_max;
         let answering = answering(&self.loads, &self.silent);
-        self.vacancy().is_some() || answering.iter().flatten().any(|load| load.connections < c_max)
+        self.vacancy().is_some() || answering.iter().flatten().any(|load| load.has_room(c_max))
     }
 
     /// True if a worker answers or could be started.

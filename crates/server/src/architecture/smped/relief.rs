@@ -21,13 +21,12 @@
 //! Owns the word and the rule. Leaves out the bounds of the pool ([`resources`](super::resources)), and its growth by one
 //! worker a period ([`pool`](super::pool)).
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Nanos;
 use sys::cpu::IdleTime;
+use sys::proc_file::ProcFile;
 
 use super::handover;
 use crate::confinement::PROCESSORS;
@@ -36,8 +35,6 @@ use crate::confinement::PROCESSORS;
 const IN_TURNS: usize = handover::WORDS;
 pub const WORDS: usize = IN_TURNS + 1;
 
-/// The most of it that is read: the lines of some thousand processors come first.
-const MOST_BYTES: usize = 256 * 1024;
 /// The part of its time in turns from which a worker is occupied.
 const OCCUPIED: f64 = 0.75;
 /// The part of a processor that must be idle for another worker. A tenth of it is the error of a reading.
@@ -52,8 +49,7 @@ pub fn turned(took: Nanos, words: &[AtomicU64]) {
 /// The dispatcher's side: it finds the workers that another one would relieve.
 #[derive(Debug)]
 pub struct Relief {
-    stat: File,
-    text: Vec<u8>,
+    stat: ProcFile,
     cpus: Vec<usize>,
     idle: IdleTime,
     /// The sums of the workers at the last look, by slot, and its time.
@@ -68,8 +64,7 @@ impl Relief {
     /// The kernel does not show the idle time of processors.
     pub fn new(cpus: &[usize], slots: usize, now: Nanos) -> io::Result<Relief> {
         let mut relief = Relief {
-            stat: File::open(PROCESSORS)?,
-            text: vec![0; MOST_BYTES],
+            stat: ProcFile::open(PROCESSORS)?,
             cpus: cpus.to_vec(),
             idle: IdleTime::default(),
             turns: vec![0; slots],
@@ -94,8 +89,7 @@ impl Relief {
     }
 
     fn read_idle(&mut self) -> io::Result<IdleTime> {
-        let length = self.stat.read_at(&mut self.text, 0)?;
-        Ok(IdleTime::read(&String::from_utf8_lossy(&self.text[..length]), &self.cpus))
+        Ok(IdleTime::read(&self.stat.read()?, &self.cpus))
     }
 }
 
