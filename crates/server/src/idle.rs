@@ -80,10 +80,8 @@ impl IdleList {
 
     /// Removes a connection. Returns true if it was in a list.
     pub fn leave(&mut self, key: Key) -> bool {
-        let Some(link) = self.links.get_mut(key.index as usize) else { return false };
-        if link.generation != key.generation {
-            return false;
-        }
+        let place = self.links.get_mut(key.index as usize);
+        let Some(link) = place.filter(|link| link.generation == key.generation) else { return false };
         link.generation = ABSENT;
         let Link { previous, next, .. } = *link;
         if let Some(before) = self.links.get_mut(previous as usize) {
@@ -105,6 +103,11 @@ impl IdleList {
             }
         }
         true
+    }
+
+    /// Returns true if the connection is in a list.
+    pub fn has(&self, key: Key) -> bool {
+        self.links.get(key.index as usize).is_some_and(|link| link.generation == key.generation)
     }
 
     /// Returns the longest-idle connection, if one is idle by now.

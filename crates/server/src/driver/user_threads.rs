@@ -18,8 +18,9 @@
 //! Owns the threads, their stacks, and the descriptors that they wait for. Does not know the protocols that they serve.
 //!
 //! Invariants: nothing in [`Shared`] is borrowed across a yield; a thread waits for one thing at a time; a thread that
-//! waits for an idle connection is in [`Shared::idle`], unless it must give that connection up; at most one acceptor is
-//! woken between two get-events, and only if the accept queue may hold a connection.
+//! waits for an idle connection is in [`Shared::idle`], unless it must give that connection up, and keeps its place
+//! there through a wake that finds nothing; at most one acceptor is woken between two get-events, and only if the accept
+//! queue may hold a connection.
 
 mod scheduler;
 mod thread;
@@ -67,7 +68,7 @@ struct Shared<M, S> {
     listeners: RefCell<Vec<Listener>>,
     acceptor: RefCell<Acceptor>,
     control: RefCell<Option<AcceptControl>>,
-    /// Threads that wait for idle connections.
+    /// Threads whose connections are idle.
     idle: RefCell<IdleList>,
     /// Threads that must give up their idle connections.
     reclaimed: RefCell<Vec<Key>>,

@@ -43,6 +43,12 @@ impl Client {
         self.stream.write_all(text.as_bytes()).unwrap();
     }
 
+    /// Sends an urgent byte, which wakes whoever waits for the connection and cannot be received in its order.
+    pub fn nudge(&mut self) {
+        let sent = rustix::net::send(&self.stream, b"!", rustix::net::SendFlags::OOB);
+        assert_eq!(sent, Ok(1));
+    }
+
     pub fn ask(&mut self, name: &str) {
         self.send(&question(name));
     }

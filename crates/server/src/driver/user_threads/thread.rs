@@ -100,6 +100,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
         }
         if may_idle {
             shared.idle.borrow_mut().enter(self.key, idle_from, now);
+        } else {
+            shared.idle.borrow_mut().leave(self.key);
         }
         let until = if self.others_wait { until.min(idle_from) } else { until };
         // Under edge triggering the mechanism reports an edge once, even if the thread does not wait for that
@@ -107,15 +109,18 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
         let interest = if Self::TRIGGER == Trigger::Edge { Interest::Both } else { interest };
         shared.dispatcher.borrow_mut().register(socket.as_fd(), Token::from(self.key), interest);
         self.yielder.suspend(Ask::Socket(until));
-        let reclaimed = may_idle && !shared.idle.borrow_mut().leave(self.key);
+        // The thread stays in the order, because this wake may find nothing to receive.
+        let reclaimed = may_idle && !shared.idle.borrow().has(self.key);
         if reclaimed { Woken::GiveWay } else { Woken::Ready }
     }
 
     fn pause(&mut self) {
+        self.shared.idle.borrow_mut().leave(self.key);
         self.let_others_run();
     }
 
     fn closing(&mut self, socket: BorrowedFd<'_>) {
+        self.shared.idle.borrow_mut().leave(self.key);
         self.shared.dispatcher.borrow_mut().closing(socket);
     }
 }
