@@ -149,7 +149,7 @@ fn mean_busy(seconds: &[Second], index: usize) -> f64 {
 fn three_servers_of_unequal_speed_settle_and_stay() {
     for every in [Nanos::from_millis(500), Nanos::SECOND, Nanos::from_secs(2)] {
         for (share, seed) in
-            [0.3, 0.5, 0.7, 0.8].into_iter().flat_map(|share| (1..=5).map(move |seed| (share, seed)))
+            [0.3, 0.5, 0.7, 0.8, 0.9].into_iter().flat_map(|share| (1..=5).map(move |seed| (share, seed)))
         {
             let mut world = World::new(CHOSEN, share, every, seed);
             world.seconds(90);
@@ -170,11 +170,11 @@ fn three_servers_of_unequal_speed_settle_and_stay() {
 
 #[test]
 fn equal_weights_would_flood_the_slow_server_and_a_hasty_law_oscillates() {
-    let hasty = Law { memory_s: 1e-6, step_per_s: 1e6, ..CHOSEN };
+    let hasty = Law { rate_per_s: 20.0, step_per_s: 1e6, ..CHOSEN };
     let mut world = World::new(hasty, 0.7, Nanos::SECOND, 1);
     world.seconds(90);
     assert!(swing(&world.seconds(300)) > 20.0);
-    let level = Law { slope: 0.0, ..CHOSEN };
+    let level = Law { rate_per_s: 0.0, ..CHOSEN };
     let mut world = World::new(level, 0.7, Nanos::SECOND, 1);
     world.seconds(90);
     assert!(mean_busy(&world.seconds(100), 0) > 0.999);
@@ -207,7 +207,7 @@ fn a_server_that_dies_leaves_its_load_and_comes_back_gently() {
     server.next_report = now + Nanos::SECOND;
     let joining = world.seconds(60);
     assert!(joining.iter().all(|second| second.busy[1] < 0.95), "the newcomer is not flooded");
-    assert!((mean_busy(&world.seconds(60), 1) - 0.58).abs() < 0.08);
+    assert!((mean_busy(&world.seconds(60), 1) - 0.69).abs() < 0.08);
 }
 
 #[test]
@@ -232,13 +232,13 @@ fn the_weight_is_bounded_for_any_signals_and_times() {
 }
 
 #[test]
-fn an_idle_server_reaches_its_full_weight_in_twelve_seconds_and_a_full_one_a_tenth() {
+fn an_idle_server_reaches_its_full_weight_in_thirteen_seconds_and_a_full_one_a_sixteenth() {
     let mut weight = Weight::new(Nanos::ZERO);
     let mut after = |from: u64, to: u64, signals: Signals| {
         (from..=to).map(|second| weight.report(Nanos::from_secs(second), &signals)).last().unwrap()
     };
-    assert_eq!(after(0, 12, Signals::default()), 100);
-    assert_eq!(after(13, 80, Signals { connections: 1.0, ..Signals::default() }), 10);
-    assert_eq!(after(81, 160, Signals { busy: 1.0, connections: 0.2, queue: 1.0 }), 1);
-    assert_eq!(after(161, 260, Signals { busy: 0.4, ..Signals::default() }), 100);
+    assert_eq!(after(0, 13, Signals::default()), 100);
+    assert_eq!(after(14, 200, Signals { connections: 1.0, ..Signals::default() }), 6);
+    assert_eq!(after(201, 300, Signals { busy: 1.0, connections: 0.2, queue: 1.0 }), 1);
+    assert_eq!(after(301, 400, Signals { busy: 0.4, ..Signals::default() }), 100);
 }
