@@ -1,4 +1,5 @@
-//! `cargo xtask campaign faults|suite`: a server's losses while something around it fails, and the tests beside busy CPUs.
+//! `cargo xtask campaign faults|suite|fleet`: a server's losses while something around it fails, the tests beside busy
+//! CPUs, and the runs of a fleet.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
 //! while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has the
@@ -11,6 +12,7 @@
 //! ends with exit code 0 at SIGTERM.
 
 mod faults;
+mod fleet;
 mod peers;
 mod server;
 mod suite;
@@ -49,6 +51,8 @@ pub enum Campaign {
     Faults(FaultOptions),
     /// The whole test suite again and again beside a busy loop on every CPU
     Suite(suite::SuiteOptions),
+    /// A fleet of load generators in network namespaces, run after run; 3 minutes
+    Fleet(fleet::FleetOptions),
 }
 
 /// Flags of `campaign faults`.
@@ -91,6 +95,7 @@ pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
     match campaign {
         Campaign::Faults(options) => faults(options),
         Campaign::Suite(options) => suite::run(options),
+        Campaign::Fleet(options) => fleet::run(options),
     }
 }
 
