@@ -1,5 +1,4 @@
-//! `cargo xtask campaign faults|suite|fleet|calibrate`: a server's losses while something around it fails, the tests
-//! beside busy CPUs, the runs of a fleet, and the most that a client machine offers.
+//! `cargo xtask campaign faults|suite`: a server's losses while something around it fails, and the tests beside busy CPUs.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
 //! while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has the
@@ -11,10 +10,7 @@
 //! conditions. The fault allows every outcome, the server's own books balance, no descriptor stays, and the server
 //! ends with exit code 0 at SIGTERM.
 
-mod calibrate;
 mod faults;
-mod fleet;
-mod machines;
 mod peers;
 mod server;
 mod suite;
@@ -53,10 +49,6 @@ pub enum Campaign {
     Faults(FaultOptions),
     /// The whole test suite again and again beside a busy loop on every CPU
     Suite(suite::SuiteOptions),
-    /// A fleet of load generators in network namespaces, run after run; 3 minutes
-    Fleet(fleet::FleetOptions),
-    /// One client machine beside two with the same sockets, until the first is the limit; 4 minutes
-    Calibrate,
 }
 
 /// Flags of `campaign faults`.
@@ -99,8 +91,6 @@ pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
     match campaign {
         Campaign::Faults(options) => faults(options),
         Campaign::Suite(options) => suite::run(options),
-        Campaign::Fleet(options) => fleet::run(options),
-        Campaign::Calibrate => calibrate::run(),
     }
 }
 

@@ -1,10 +1,14 @@
 //! `inrush fleet` with the real program and a real nats-server.
 
+mod machines;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use base::Nanos;
+use machines::Machines;
 use serde_json::Value;
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -97,6 +101,32 @@ fn a_killed_agent_leaves_a_partial_result() {
     );
     assert_eq!(result["agents"][1]["state"], "lost");
     assert_eq!(result["offered"].as_u64(), Some(sum(&result, "offered")));
+}
+
+/// With FLEET_RUNS=20 there are twenty runs. The start skew of all of them is printed.
+#[test]
+fn with_agents_in_namespaces_a_run_is_the_sum_of_its_parts() {
+    const AGENTS: u32 = 4;
+    if !has_nats() {
+        return;
+    }
+    let Some(machines) = Machines::start(AGENTS) else { return };
+    let runs = std::env::var("FLEET_RUNS").map_or(1, |runs| runs.parse().expect("FLEET_RUNS is a number"));
+    let mut skews = Vec::new();
+    for run in 1..=runs {
+        let result = machines.offer(AGENTS, &["--rate", "2k", "--warmup", "1s", "--duration", "5s"]);
+        let parts: Vec<_> = result.agents.iter().filter_map(|agent| agent.part.as_ref()).collect();
+        println!("run {run} of {runs}: {} offered, {}", result.offered, result.verdict.name());
+        assert_eq!(parts.len(), AGENTS as usize);
+        assert_eq!(result.offered, 10_000, "evenly spaced arrivals are exact");
+        assert_eq!(parts.iter().map(|part| part.offered).sum::<u64>(), 10_000);
+        let samples = parts.iter().map(|part| part.latency_intended_ns.answered.count).sum::<u64>();
+        assert_eq!(result.latency_intended_ns.answered.count, samples, "every sample is merged");
+        skews.extend(parts.iter().map(|part| part.start_late_ns));
+    }
+    skews.sort_unstable();
+    let at = |part: f64| Nanos(skews[((skews.len() - 1) as f64 * part) as usize]).approximate();
+    println!("start skew of {} starts: p50 {}, p99 {}, most {}", skews.len(), at(0.5), at(0.99), at(1.0));
 }
 
 /// The process ids and command lines of a process's children.
