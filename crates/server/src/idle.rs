@@ -80,8 +80,10 @@ impl IdleList {
 
     /// Removes a connection. Returns true if it was in a list.
     pub fn leave(&mut self, key: Key) -> bool {
-        let place = self.links.get_mut(key.index as usize);
-        let Some(link) = place.filter(|link| link.generation == key.generation) else { return false };
+        if !self.has(key) {
+            return false;
+        }
+        let link = &mut self.links[key.index as usize];
         link.generation = ABSENT;
         let Link { previous, next, .. } = *link;
         if let Some(before) = self.links.get_mut(previous as usize) {

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use base::Nanos;
+use hdrhistogram::Histogram;
 use machines::Machines;
 use serde_json::Value;
 
@@ -59,6 +60,17 @@ fn sum(result: &Value, field: &str) -> u64 {
     result["agents"].as_array().unwrap().iter().filter_map(|agent| agent["part"][field].as_u64()).sum()
 }
 
+/// Asserts that this many agents have offered this many requests, and that all they have measured is in the result.
+fn check_the_sums(result: &Value, agents: usize, offered: u64) {
+    assert_eq!(result["offered"], offered, "evenly spaced arrivals are exact");
+    assert_eq!(sum(result, "offered"), offered);
+    let parts = result["agents"].as_array().unwrap();
+    assert_eq!(parts.len(), agents);
+    let counts = |of: &Value| of["latency_intended_ns"]["count"].as_u64().unwrap();
+    let samples: u64 = parts.iter().map(|agent| counts(&agent["part"])).sum();
+    assert_eq!(counts(result), samples, "every sample is in the merged histogram");
+}
+
 #[test]
 fn the_shares_of_all_agents_are_the_whole_load() {
     if !has_nats() {
@@ -66,13 +78,9 @@ fn the_shares_of_all_agents_are_the_whole_load() {
     }
     let flags = "--rate 300 --warmup 200ms --duration 2s --population idle:7";
     let (_, result, said) = result(fleet(&server(), 3, flags).spawn().unwrap());
-    assert_eq!(result["offered"], 600, "evenly spaced arrivals are exact: {said}");
-    assert_eq!(sum(&result, "offered"), 600);
+    println!("{said}");
+    check_the_sums(&result, 3, 600);
     assert_eq!(result["populations"]["idle:7"]["clients"], 7);
-    assert_eq!(result["agents"].as_array().unwrap().len(), 3);
-    let counts = |of: &Value| of["latency_intended_ns"]["count"].as_u64().unwrap();
-    let agents: u64 = result["agents"].as_array().unwrap().iter().map(|agent| counts(&agent["part"])).sum();
-    assert_eq!(counts(&result), agents, "every sample is in the merged histogram");
 }
 
 #[test]
@@ -106,27 +114,23 @@ fn a_killed_agent_leaves_a_partial_result() {
 /// With FLEET_RUNS=20 there are twenty runs. The start skew of all of them is printed.
 #[test]
 fn with_agents_in_namespaces_a_run_is_the_sum_of_its_parts() {
-    const AGENTS: u32 = 4;
+    const AGENTS: u8 = 4;
     if !has_nats() {
         return;
     }
     let Some(machines) = Machines::start(AGENTS) else { return };
     let runs = std::env::var("FLEET_RUNS").map_or(1, |runs| runs.parse().expect("FLEET_RUNS is a number"));
-    let mut skews = Vec::new();
+    let mut skews = Histogram::<u64>::new(3).unwrap();
     for run in 1..=runs {
         let result = machines.offer(AGENTS, &["--rate", "2k", "--warmup", "1s", "--duration", "5s"]);
-        let parts: Vec<_> = result.agents.iter().filter_map(|agent| agent.part.as_ref()).collect();
-        println!("run {run} of {runs}: {} offered, {}", result.offered, result.verdict.name());
-        assert_eq!(parts.len(), AGENTS as usize);
-        assert_eq!(result.offered, 10_000, "evenly spaced arrivals are exact");
-        assert_eq!(parts.iter().map(|part| part.offered).sum::<u64>(), 10_000);
-        let samples = parts.iter().map(|part| part.latency_intended_ns.answered.count).sum::<u64>();
-        assert_eq!(result.latency_intended_ns.answered.count, samples, "every sample is merged");
-        skews.extend(parts.iter().map(|part| part.start_late_ns));
+        println!("run {run} of {runs}: {} offered, {}", result["offered"], result["verdict"]);
+        check_the_sums(&result, AGENTS.into(), 10_000);
+        for agent in result["agents"].as_array().unwrap() {
+            skews.record(agent["part"]["start_late_ns"].as_u64().unwrap()).unwrap();
+        }
     }
-    skews.sort_unstable();
-    let at = |part: f64| Nanos(skews[((skews.len() - 1) as f64 * part) as usize]).approximate();
-    println!("start skew of {} starts: p50 {}, p99 {}, most {}", skews.len(), at(0.5), at(0.99), at(1.0));
+    let [p50, p99, most] = [0.5, 0.99, 1.0].map(|part| Nanos(skews.value_at_quantile(part)).approximate());
+    println!("start skew of {} starts: p50 {p50}, p99 {p99}, most {most}", skews.len());
 }
 
 /// The process ids and command lines of a process's children.
