@@ -251,7 +251,9 @@ fn a_connection_that_ends_between_requests_is_replaced_in_time() {
     // On a busy machine a request is sent when the next one is due, so that both share a connection that answers one.
     let [ok, together] = outcomes(&result, [Outcome::Ok, Outcome::Reset]);
     assert!(ok > 0 && result.connections.established >= ok, "{result:?}");
-    assert_eq!(result.latency_intended_ns.unanswered, together);
+    // Requests in flight at the end may still be answered, or reset.
+    let unanswered = together..=together + result.in_flight_at_end;
+    assert!(unanswered.contains(&result.latency_intended_ns.unanswered), "{result:?}");
 }
 
 #[test]
