@@ -30,7 +30,7 @@ pub use cpus::CpuList;
 pub use demo::DemoFlags;
 pub use doctor::{DoctorFlags, DoctorOutput};
 pub use fileset::FilesetFlags;
-pub use fleet::{FleetAgentFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
+pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
 pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
 pub use host::HostFlags;
 pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
@@ -40,7 +40,7 @@ pub use load::{
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};
-pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
+pub use wan::{PathFlags, TextOrJson, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
 #[derive(Debug, Parser)]

@@ -1,4 +1,6 @@
-//! `inrush fleet`: serves as an agent, or carries out a run with a fleet.
+//! `inrush fleet`: serves as an agent, or carries out a run with a fleet. [`calibrate`] is a search of many short runs.
+
+mod calibrate;
 
 use std::num::NonZeroU32;
 
@@ -16,6 +18,7 @@ pub fn run(flags: FleetFlags) -> Result<(), Exit> {
     match flags.command {
         FleetCommand::Agent(flags) => serve(flags),
         FleetCommand::Run(flags) => offer(flags),
+        FleetCommand::Calibrate(flags) => calibrate::run(flags),
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! The modules: `summary`, `csv` and `hdr_log` write results. `live`, `view` and `keys` are the
 //! live view, and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks
-//! beside a run.
+//! beside a run. `full_listener` is the target of a calibration.
 
 mod calibrate;
 mod compare;
 mod csv;
 mod dry_run;
+mod full_listener;
 mod hdr_log;
 mod keys;
 mod live;
@@ -32,6 +33,7 @@ use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, S
 use crate::exit::Exit;
 use crate::output;
 pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
+pub use full_listener::FullListener;
 use watch::{Line, Watcher};
 
 /// Default number of clients of a closed loop, as wrk users expect.
@@ -91,13 +93,19 @@ pub fn offer_from_fleet(
     agents: NonZeroU32,
     carry_out: impl FnOnce(&Config, &Plan, &mut dyn Observer, &Stop) -> Result<LoadResult, Exit>,
 ) -> Result<(), Exit> {
+    let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags) };
+    let (config, plan) = prepare_for_fleet(flags, agents)?;
+    outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
+}
+
+/// The plan of a run by agents, and its configuration.
+pub fn prepare_for_fleet(flags: LoadFlags, agents: NonZeroU32) -> Result<(Config, Plan), Exit> {
     check_fleet(&flags)?;
     check_http2(&flags)?;
     check_rate(&flags)?;
-    let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags) };
     let config = Config { processes: Processes::Agents(agents), ..configuration(flags) };
     let plan = ::load::prepare(config.clone()).map_err(exit)?;
-    outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
+    Ok((config, plan))
 }
 
 /// The outputs that the flags ask for.

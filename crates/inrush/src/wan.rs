@@ -13,7 +13,7 @@ use base::Nanos;
 use serde::Serialize;
 use sys::say;
 
-use crate::cli::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanOutput, WanRunFlags};
+use crate::cli::{PathFlags, TextOrJson, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 use crate::exit::Exit;
 use crate::output;
 
@@ -30,15 +30,15 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     let config = SessionConfig { path, server: flags.server, command: flags.command };
     let report = ::wan::run(config, tell).map_err(exit)?;
     let text = match flags.output {
-        WanOutput::Text => report.text(),
-        WanOutput::Json => json(&report)?,
+        TextOrJson::Text => report.text(),
+        TextOrJson::Json => json(&report)?,
     };
     match (flags.report, flags.output) {
         (Some(file), _) => std::fs::write(&file, text).map_err(|error| {
             Exit::Failed(format!("--report {}: cannot write the path's report: {error}", file.display()))
         })?,
-        (None, WanOutput::Text) => say!("{}", text.trim_end()),
-        (None, WanOutput::Json) => output::text("the path's report", &text)?,
+        (None, TextOrJson::Text) => say!("{}", text.trim_end()),
+        (None, TextOrJson::Json) => output::text("the path's report", &text)?,
     }
     match report.exit_code {
         None | Some(0) => Ok(()),
@@ -53,8 +53,8 @@ fn check(flags: &WanCheckFlags) -> Result<(), Exit> {
     let config = CheckConfig { path: path(&flags.path)?, probes: flags.probes, interval: flags.every };
     let checked = check_path(config).map_err(exit)?;
     let text = match flags.output {
-        WanOutput::Text => checked.text(),
-        WanOutput::Json => json(&checked)?,
+        TextOrJson::Text => checked.text(),
+        TextOrJson::Json => json(&checked)?,
     };
     output::text("the result", &text)
 }

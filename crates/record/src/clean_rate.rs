@@ -1,4 +1,6 @@
 //! The load that one machine's generator can offer without distorting the result.
+//!
+//! [`CleanRate`] was measured on the machine alone, [`SharedCleanRate`] by two machines that share the same D.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,6 +8,9 @@ use crate::manifest::Manifest;
 
 /// The schema this version writes.
 pub const SCHEMA: &str = "inrush.clean-rate/2";
+
+/// The schema of a [`SharedCleanRate`].
+pub const SHARED_SCHEMA: &str = "inrush.shared-clean-rate/1";
 
 /// One rate that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +58,37 @@ impl CleanRate {
             && self.stack == stack
             && of(&self.manifest) == of(there)
     }
+}
+
+/// The connects of one machine, and of two that share the same D.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedTrial {
+    /// D: connects that are pending at any time, of all machines together.
+    pub sockets: u32,
+    /// Connects per second that arrived from one machine.
+    pub one_per_s: f64,
+    /// Connects per second that arrived from two machines.
+    pub two_per_s: f64,
+    /// True if two machines brought more than one.
+    pub parted: bool,
+}
+
+/// A clean rate as Banga 1997, section 4.1, measures it: one machine's curve and the curve of two machines that share D
+/// are the same up to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedCleanRate {
+    /// [`SHARED_SCHEMA`].
+    pub schema: String,
+    /// Connects per second from one machine at the largest D where the curves are the same; 0 if there is none.
+    pub clean_per_s: f64,
+    /// That D; 0 if there is none.
+    pub sockets: u32,
+    /// Time after which a connect was abandoned.
+    pub connect_timeout_ns: u64,
+    /// All trials, in their order.
+    pub trials: Vec<SharedTrial>,
+    /// The coordinator's machine, and the time of the measurement.
+    pub manifest: Manifest,
 }
 
 #[cfg(test)]

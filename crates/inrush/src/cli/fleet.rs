@@ -1,11 +1,17 @@
 //! The flags of `inrush fleet`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::fleet::Name;
+use base::Nanos;
 use clap::{Args, Subcommand};
+
+use super::address::listen_address;
+use super::load::positive_time;
+use super::wan::TextOrJson;
 
 /// Parses a number of agents.
 fn agents(text: &str) -> Result<NonZeroU32, String> {
@@ -29,6 +35,8 @@ pub enum FleetCommand {
     Agent(FleetAgentFlags),
     /// Carry out a run of inrush load with the agents of a fleet
     Run(FleetRunFlags),
+    /// Measure the clean rate of an agent's machine against two machines that share the same D
+    Calibrate(FleetCalibrateFlags),
 }
 
 /// Access to NATS, with the flags of the nats program.
@@ -96,4 +104,26 @@ pub struct FleetRunFlags {
     /// The run: load, and its flags
     #[arg(last = true, required = true, value_name = "load URL")]
     pub load: Vec<OsString>,
+}
+
+/// Measure the clean rate of an agent's machine as Banga and Druschel did. One agent, and then two that share the same D,
+/// try to connect to a listener of this process that accepts nothing. D grows until two agents bring more connects than
+/// one. The two machines must be alike.
+#[derive(Args, Debug)]
+pub struct FleetCalibrateFlags {
+    /// Access to NATS.
+    #[command(flatten)]
+    pub nats: NatsFlags,
+
+    /// Address of this machine that the agents reach, such as 10.0.0.9:0; port 0 is any free port
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    pub listen: SocketAddr,
+
+    /// Time of a trial
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_time)]
+    pub step: Nanos,
+
+    /// Format of the output
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: TextOrJson,
 }

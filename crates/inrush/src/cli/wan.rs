@@ -12,10 +12,10 @@ const MOST_PROBES: i64 = 1_000_000;
 
 /// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WanOutput {
+pub enum TextOrJson {
     /// A table to read
     Text,
-    /// One JSON object, on one line
+    /// One JSON object
     Json,
 }
 
@@ -108,7 +108,7 @@ pub struct WanRunFlags {
 
     /// Format of the path's report: text goes to stderr, json to stdout after the command's output
     #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
-    pub output: WanOutput,
+    pub output: TextOrJson,
 
     /// Write the path's report to this file instead
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -135,5 +135,5 @@ pub struct WanCheckFlags {
 
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
-    pub output: WanOutput,
+    pub output: TextOrJson,
 }

@@ -1,13 +1,10 @@
 //! `inrush load --calibrate`: measures the clean rate of this machine, prints it and keeps it.
 //!
-//! The target is a listener of this process that accepts no connection. The kernel counts the arrivals as
-//! connections for which it had no room, at no cost to another process. Kernel sockets and TCP in user space have a
-//! clean rate each.
+//! The target is a [`FullListener`] of this process. Kernel sockets and TCP in user space have a clean rate each.
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ::load::Stop;
@@ -19,6 +16,7 @@ use record::clean_rate::{CleanRate, SCHEMA};
 use record::{LoadResult, Manifest, TopologyKind};
 use stage::topology::Topology;
 
+use super::full_listener::FullListener;
 use super::summary::rate;
 use super::{carry_out, configuration, exit, stop_at_signal};
 use crate::cli::{Cli, Command, CpuList, LoadFlags, Output, Stack};
@@ -136,37 +134,30 @@ pub fn kept(generator: &Generator) -> Option<CleanRate> {
     found.holds_for(generator.threads, &generator.tcp(), &here).then_some(found)
 }
 
-/// A listener whose queue has room for two connections and is never emptied.
-fn listen(address: Ipv4Addr) -> Result<TcpListener, Exit> {
-    let listen = || {
-        let listener = TcpListener::bind((address, 0))?;
-        rustix::net::listen(&listener, 1)?;
-        Ok(listener)
-    };
-    listen().map_err(|error: io::Error| Exit::Failed(format!("cannot listen on {address}: {error}")))
+fn listen(address: Ipv4Addr) -> Result<FullListener, Exit> {
+    FullListener::listen((address, 0).into())
 }
 
 /// Offers a rate for a moment, with the flags of a user, and counts the arrivals.
 fn step(
-    listener: &TcpListener,
+    listener: &FullListener,
     generator: &Generator,
     per_s: f64,
     processes: u32,
     stop: &Stop,
 ) -> Result<Offered, Exit> {
-    let address = listener.local_addr().map_err(|error| Exit::Failed(format!("cannot listen: {error}")))?;
-    let arguments = arguments(address, generator, per_s, processes);
+    let arguments = arguments(listener.address()?, generator, per_s, processes);
     let Command::Load(flags) = Cli::try_parse_from(&arguments)?.command else {
         unreachable!("the arguments are those of load")
     };
     let plan = ::load::prepare(configuration(*flags)).map_err(exit)?;
-    let before = dropped(listener)?;
+    let before = listener.dropped()?;
     let arguments: Vec<_> = arguments.iter().map(Into::into).collect();
     let result = carry_out(&plan, &arguments, &mut |_: &::load::Snapshot<'_>| {}, stop)?;
     if stop.is_requested() {
         return Err(Exit::Failed("interrupted; what was kept of an earlier calibration stays".to_owned()));
     }
-    Ok(offered(&result, dropped(listener)?.wrapping_sub(before)))
+    Ok(offered(&result, listener.dropped()?.wrapping_sub(before)))
 }
 
 fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: u32) -> Vec<String> {
@@ -192,13 +183,6 @@ fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: 
         format!("--stack={stack}"),
     ];
     always.into_iter().chain(server_cpus).chain(link.iter().cloned()).collect()
-}
-
-/// Connections for which the kernel had no room, since the listener was made.
-fn dropped(listener: &TcpListener) -> Result<u32, Exit> {
-    let queue = sys::socket::accept_queue(listener.as_fd())
-        .map_err(|error| Exit::Failed(format!("cannot ask for the accept queue: {error}")))?;
-    Ok(queue.drops)
 }
 
 fn offered(result: &LoadResult, arrived: u32) -> Offered {

@@ -80,12 +80,22 @@ impl Machines {
     /// One run of `inrush load` by this many agents, with these flags.
     pub fn offer(&self, agents: u8, flags: &[&str]) -> Value {
         let url = format!("http://{HUB}:{HTTP_PORT}/");
-        let coordinator = Program::new(INRUSH)
-            .arguments(["fleet", "run", "--nats", &nats_url(), "--agents", &agents.to_string(), "--"])
-            .arguments(["load", &url, "--output", "json", "--i-own-this-server"])
-            .arguments(flags)
-            .in_namespace(Some(self.hub.as_fd()));
-        let output = coordinator.start().unwrap().output(TICK, || true).unwrap();
+        let load = ["load", &url, "--output", "json", "--i-own-this-server"];
+        let run = ["fleet", "run", "--nats", &nats_url(), "--agents", &agents.to_string(), "--"];
+        self.result(Program::new(INRUSH).arguments(run).arguments(load).arguments(flags))
+    }
+
+    /// Finds the clean rate of one agent by trials of this length.
+    pub fn calibrate(&self, step: &str) -> Value {
+        let (listen, nats) = (format!("{HUB}:0"), nats_url());
+        let words = ["fleet", "calibrate", "--nats", &nats, "--listen", &listen, "--step", step];
+        self.result(Program::new(INRUSH).arguments(words).arguments(["--output", "json"]))
+    }
+
+    /// The result that a program of the hub prints.
+    fn result(&self, program: Program<'_>) -> Value {
+        let child = program.in_namespace(Some(self.hub.as_fd())).start().unwrap();
+        let output = child.output(TICK, || true).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no result: {said}"))
     }

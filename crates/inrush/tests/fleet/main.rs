@@ -133,6 +133,29 @@ fn with_agents_in_namespaces_a_run_is_the_sum_of_its_parts() {
     println!("start skew of {} starts: p50 {p50}, p99 {p99}, most {most}", skews.len());
 }
 
+/// With FLEET_STEP=1s each trial takes a second, and the figures are worth reading.
+#[test]
+fn two_agents_that_share_d_show_the_clean_rate_of_one() {
+    if !has_nats() {
+        return;
+    }
+    let Some(machines) = Machines::start(2) else { return };
+    let step = std::env::var("FLEET_STEP").unwrap_or_else(|_| "100ms".to_owned());
+    let found = machines.calibrate(&step);
+    let trials = found["trials"].as_array().unwrap();
+    for trial in trials {
+        println!("D = {}: {} and {}", trial["sockets"], trial["one_per_s"], trial["two_per_s"]);
+        let [one, two] = ["one_per_s", "two_per_s"].map(|field| trial[field].as_f64().unwrap());
+        assert!(one > 0.0 && two > 0.0, "{trial}");
+        assert_eq!(trial["parted"], two > one * 1.02, "{trial}");
+    }
+    println!("clean: {} at D = {}", found["clean_per_s"], found["sockets"]);
+    let clean = trials.iter().rfind(|trial| trial["parted"] == false);
+    let at = |field: &str| clean.map_or(0.0, |trial| trial[field].as_f64().unwrap());
+    assert_eq!(found["sockets"].as_f64(), Some(at("sockets")));
+    assert_eq!(found["clean_per_s"].as_f64(), Some(at("one_per_s")));
+}
+
 /// The process ids and command lines of a process's children.
 fn children(parent: u32) -> Vec<(i32, String)> {
     let read =

@@ -10,10 +10,13 @@
 //! rate that is not clean is tried once more, because other work on the machine may have disturbed the first
 //! trial.
 //!
-//! Owns the search. The caller offers the load and counts arrivals. Deviation from the paper: there is one
-//! machine, so the two processes share its processors and its network.
+//! [`shared_clean_rate`] compares two machines, as the paper does: D grows until two machines that share it bring more
+//! connects than one.
+//!
+//! Owns the searches. The caller offers the load and counts arrivals. Deviation from the paper: [`clean_rate`] has one
+//! machine, so its two processes share processors and network.
 
-use record::clean_rate::Trial;
+use record::clean_rate::{SharedTrial, Trial};
 
 /// The first rate tried, in sessions a second.
 const FIRST_PER_S: f64 = 2_000.0;
@@ -33,6 +36,12 @@ const SAME: f64 = 0.02;
 
 /// The factor that lowers a rate at which two processes deliver more than one.
 const LOWERED: f64 = 0.9;
+
+/// The first D tried.
+const FIRST_SOCKETS: u32 = 64;
+
+/// The largest D tried: a machine whose processes may have 20,000 descriptors has enough for it.
+const MOST_SOCKETS: u32 = 16_384;
 
 /// The result of one offer.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +101,48 @@ pub fn clean_rate<E>(
     Ok((clean, trials))
 }
 
+/// Finds the largest D at which one machine brings as many connects as two that share it, and returns its trial with all
+/// trials. There is none if the curves part at the smallest D. `offer(sockets, machines)` returns the connects per second
+/// that arrived. A D at which the curves part is tried once more, because other work may have disturbed the first trial.
+///
+/// # Errors
+/// The errors of `offer`.
+pub fn shared_clean_rate<E>(
+    mut offer: impl FnMut(u32, u32) -> Result<f64, E>,
+) -> Result<(Option<SharedTrial>, Vec<SharedTrial>), E> {
+    let mut trials = Vec::new();
+    let mut attempt = |sockets: u32| {
+        let (one_per_s, two_per_s) = (offer(sockets, 1)?, offer(sockets, 2)?);
+        let parted = two_per_s > one_per_s * (1.0 + SAME);
+        let trial = SharedTrial { sockets, one_per_s, two_per_s, parted };
+        trials.push(trial);
+        Ok((!parted).then_some(trial))
+    };
+    let mut same = |sockets: u32| match attempt(sockets)? {
+        None => attempt(sockets),
+        found => Ok(found),
+    };
+    let (mut clean, mut high) = (None, FIRST_SOCKETS);
+    while high <= MOST_SOCKETS
+        && let Some(found) = same(high)?
+    {
+        (clean, high) = (Some(found), high * 2);
+    }
+    while let Some(SharedTrial { sockets, .. }) = clean
+        && high <= MOST_SOCKETS
+    {
+        let middle = (f64::from(sockets) * f64::from(high)).sqrt().round() as u32;
+        if f64::from(high) / f64::from(sockets) <= CLOSE {
+            break;
+        }
+        match same(middle)? {
+            Some(found) => clean = Some(found),
+            None => high = middle,
+        }
+    }
+    Ok((clean, trials))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +184,30 @@ mod tests {
     #[test]
     fn a_machine_that_cannot_do_the_least_has_none() {
         assert_eq!(clean_rate(1, machine(100.0, f64::MAX)).unwrap().0, 0.0);
+    }
+
+    /// Machines that bring 20 connects a second for each socket, but no more than `limit` each.
+    fn machines(limit: f64) -> impl FnMut(u32, u32) -> Result<f64, ()> {
+        move |sockets, machines| Ok((20.0 * f64::from(sockets)).min(limit * f64::from(machines)))
+    }
+
+    proptest! {
+        #[test]
+        fn curves_part_where_one_machine_is_at_its_limit(limit in 2_000.0..300_000.0f64) {
+            let (clean, trials) = shared_clean_rate(machines(limit)).unwrap();
+            let clean = clean.unwrap();
+            let (least, most) = (limit / CLOSE / 1.01, limit * (1.0 + SAME) * 1.01);
+            prop_assert!((least..=most).contains(&(20.0 * f64::from(clean.sockets))), "{clean:?} of {limit}");
+            prop_assert!(trials.len() < 24);
+        }
+    }
+
+    #[test]
+    fn curves_may_part_at_once_or_never() {
+        let (clean, trials) = shared_clean_rate(machines(1_000.0)).unwrap();
+        assert_eq!((clean, trials.len()), (None, 2));
+        let (clean, _) = shared_clean_rate(machines(1e9)).unwrap();
+        assert_eq!(clean.unwrap().sockets, MOST_SOCKETS);
     }
 
     #[test]
