@@ -76,6 +76,7 @@ static long (*const spin_lock)(void *lock) = (void *)93;
 static long (*const spin_unlock)(void *lock) = (void *)94;
 static struct bpf_sock *(*const skc_lookup_tcp)(void *context, const void *tuple, u32 size, u64 netns, u64 flags) =
     (void *)99;
+static struct bpf_tcp_sock *(*const tcp_sock)(struct bpf_sock *socket) = (void *)96;
 static long (*const ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) = (void *)130;
 static long (*const csum_level)(void *skb, u64 level) = (void *)135;
 static u64 (*const ktime_get_coarse_ns)(void) = (void *)160;
@@ -147,6 +148,15 @@ struct bpf_sock {
     u32 dst_ip4;
     u32 dst_ip6[4];
     u32 state;
+};
+
+/* A TCP socket; host order. */
+struct bpf_tcp_sock {
+    u32 snd_cwnd;
+    u32 srtt_us;
+    u32 rtt_min;
+    u32 snd_ssthresh;
+    u32 rcv_nxt;
 };
 
 /* `state` of a connection after its handshake, and after a FIN that answers the client's. */

@@ -23,7 +23,7 @@
  * the request, or the next response does.
  *
  * A connection leaves the table when nothing more can follow: at the acknowledgement of a FIN that answered the client's,
- * and at a reset by the kernel. The server removes those that end in other ways.
+ * and at a reset of either side. The server removes those that end in other ways.
  *
  * The program knows no HTTP. It compares whole segments with requests that the server has answered before, so its
  * answers are those of the server. Invariants are in docs/decisions/0018.
@@ -361,12 +361,16 @@ apart int check(struct __sk_buff *packet) {
     return s->sound;
 }
 
-/* Returns true if the segment acknowledges a FIN that answers the client's. The kernel then forgets the connection. */
+/* Returns true if the kernel forgets the connection at this segment: a valid reset, or the acknowledgement of a FIN that
+ * answers the client's. */
 apart int is_last(struct __sk_buff *packet) {
     struct scratch *scratch = scratch_of(IN);
-    if (!scratch || !check(packet))
+    if (!scratch || !check(packet) || !scratch->segment.sound)
         return false;
-    return scratch->segment.sound && state_in_kernel(packet, &scratch->segment) == TCP_LAST_ACK;
+    struct segment *s = &scratch->segment;
+    if (s->flags & TCP_RST)
+        return resets_in_kernel(packet, s, s->seq + scratch->plan.seq_add);
+    return state_in_kernel(packet, s) == TCP_LAST_ACK;
 }
 
 #define NANOSECONDS_PER_SECOND 1000000000
@@ -501,7 +505,7 @@ inlined int from_client(struct __sk_buff *packet, u32 link_header) {
     fill_in(&scratch->plan, flow);
     scratch->date = flow->date;
     bool begun = flow->client_next != next, handed_over = flow->owner != owner;
-    bool ends = flow->server_ended && s->flags & TCP_ACK && s->ack == flow->server_end;
+    bool ends = s->flags & TCP_RST || (flow->server_ended && s->flags & TCP_ACK && s->ack == flow->server_end);
     spin_unlock(&flow->lock);
     if (handed_over)
         counts->handed_over++;

@@ -349,22 +349,37 @@ inlined struct control *settings(void) {
     return map_lookup(&control, &first);
 }
 
-/* Returns the state of this connection in the server's kernel; 0 without one. */
-inlined u32 state_in_kernel(struct __sk_buff *packet, const struct segment *s) {
-    struct bpf_sock *socket;
+/* Returns the socket of this connection in the server's kernel, which the caller releases; NULL without one. */
+inlined struct bpf_sock *socket_in_kernel(struct __sk_buff *packet, const struct segment *s) {
     if (s->ipv6) {
         struct ipv6_tuple tuple = {s->key.client, s->key.server, s->key.client_port, s->key.server_port};
-        socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
-    } else {
-        struct ipv4_tuple tuple = {s->key.client.words[3], s->key.server.words[3], s->key.client_port,
-                                   s->key.server_port};
-        socket = skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
+        return skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
     }
+    struct ipv4_tuple tuple = {s->key.client.words[3], s->key.server.words[3], s->key.client_port,
+                               s->key.server_port};
+    return skc_lookup_tcp(packet, &tuple, sizeof tuple, BPF_F_CURRENT_NETNS, 0);
+}
+
+/* Returns the state of this connection in the server's kernel; 0 without one. */
+inlined u32 state_in_kernel(struct __sk_buff *packet, const struct segment *s) {
+    struct bpf_sock *socket = socket_in_kernel(packet, s);
     if (!socket)
         return 0;
     u32 state = socket->state;
     sk_release(socket);
     return state;
+}
+
+/* Returns true if a reset with this sequence number ends the connection in the server's kernel: it has to be exactly the
+ * next one (RFC 5961, section 3.2). */
+inlined bool resets_in_kernel(struct __sk_buff *packet, const struct segment *s, u32 seq) {
+    struct bpf_sock *socket = socket_in_kernel(packet, s);
+    if (!socket)
+        return false;
+    const struct bpf_tcp_sock *tcp = tcp_sock(socket);
+    bool exact = tcp && tcp->rcv_nxt == seq;
+    sk_release(socket);
+    return exact;
 }
 
 /* A function that the verifier checks once, and not again on each path to it. */

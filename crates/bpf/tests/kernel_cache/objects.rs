@@ -4,7 +4,9 @@ use base::{Clock, Nanos, RealClock};
 
 use crate::common::packet::RST;
 use crate::common::wire::{Client, Offer};
-use crate::fixture::{DATE, Fixture, HOUR, PORT, Response, collect, exchange, get, read, response};
+use crate::fixture::{
+    DATE, Fixture, HOUR, PORT, Response, collect, end_by_server, exchange, get, read, response,
+};
 
 #[test]
 fn an_object_ends_when_it_is_no_longer_renewed() {
@@ -124,8 +126,9 @@ fn connections_are_forgotten_with_their_sockets() {
     let later = now + HOUR;
     assert_eq!(fixture.cache.sweep(later, Nanos::SECOND, &mut exists).unwrap(), 0, "its socket is there");
     exchange(&mut client, &request, 1000);
+    end_by_server(&mut client, server);
+    // Ends the kernel's TIME_WAIT, which the program does not see.
     client.reset();
-    drop(server);
     assert_eq!(fixture.cache.sweep(RealClock.now(), HOUR, &mut exists).unwrap(), 0, "it was there just now");
     assert_eq!(fixture.cache.sweep(later, Nanos::SECOND, &mut exists).unwrap(), 1);
     assert_eq!(fixture.cache.connections().unwrap(), 0);
