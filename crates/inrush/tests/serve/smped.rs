@@ -23,6 +23,17 @@ pub fn served(server: &Server, count: usize) -> Vec<Client> {
     clients
 }
 
+/// Clients that have each received a response. Each worker has some of them: on a busy machine it may have been passed over
+/// at first.
+fn served_by_all(server: &mut Server) -> Vec<Client> {
+    let mut clients = Vec::new();
+    server.eventually_of("all at work", |server| {
+        clients.extend(served(server, 2));
+        loads(&server.status()).iter().all(|load| *load > 0)
+    });
+    clients
+}
+
 /// Five clients of a server with a limit of four connections: each had its responses, in order, and the longest-idle one of
 /// all workers had to go.
 pub fn served_past_the_limit(server: &mut Server) -> (Vec<Client>, Status) {
@@ -82,9 +93,15 @@ fn connections_go_to_idle_workers_and_their_throughput_is_known() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=p-min=3,initial=3,p-max=3"]);
     let mut clients = served(&server, 3);
-    let status = server.eventually("placed", |status| loads(status) == [1, 1, 1]);
-    assert_eq!(status.count("placed_on_idle_worker"), 3);
-    let throughput = |status: &Status| status.0["workers"][0]["throughput_per_s"].as_f64().unwrap();
+    let status = server.eventually("placed", |status| status.connections() == 3);
+    // On a busy machine a worker may wait 100 ms for a CPU. What it has not begun is then placed again.
+    let silent = status.count("workers_silent") > 0;
+    assert!(silent || loads(&status) == [1, 1, 1], "{:?}", loads(&status));
+    assert!(silent || status.count("placed_on_idle_worker") == 3, "{status:#?}");
+    let throughput = |status: &Status| {
+        let workers = status.0["workers"].as_array().unwrap();
+        workers.iter().map(|worker| worker["throughput_per_s"].as_f64().unwrap()).sum::<f64>()
+    };
     for _ in 0..1000 {
         clients.iter_mut().for_each(|client| drop(client.get(Files::SMALL.0)));
         if throughput(&server.status()) > 0.0 {
@@ -92,8 +109,10 @@ fn connections_go_to_idle_workers_and_their_throughput_is_known() {
         }
     }
     let metrics = server.admin.get("/metrics");
-    assert!(metrics.text().contains("\ninrush_worker_connections{worker=\"2\"} 1\n"));
-    assert!(metrics.text().contains("\ninrush_placed_on_idle_worker_total 3\n"));
+    let line = format!("\ninrush_worker_connections{{worker=\"2\"}} {}\n", loads(&server.status())[2]);
+    assert!(metrics.text().contains(&line), "{line}");
+    let line = format!("\ninrush_placed_on_idle_worker_total {}\n", status.count("placed_on_idle_worker"));
+    assert!(metrics.text().contains(&line), "{line}");
     assert!(throughput(&server.status()) > 0.0);
     drop(clients);
     let status = server.eventually("idle", |status| loads(status) == [0, 0, 0]);
@@ -137,21 +156,21 @@ fn with_an_adaptive_c_max_connections_alone_fill_no_worker() {
 fn a_worker_that_dies_takes_its_connections_and_no_others() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2"]);
-    let mut clients = served(&server, 2);
-    server.eventually("placed", |status| loads(status) == [1, 1]);
+    let mut clients = served_by_all(&mut server);
     let victim = server.children()[0];
     kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
     let status = server.eventually("replaced", |status| status.count("workers_started") == 3);
-    assert_eq!((status.count("worker_deaths"), status.count("connections_lost_with_worker")), (1, 1));
-    let status = server.eventually("reset", |status| loads(status).len() == 2);
-    assert_eq!(status.connections(), 1);
-    // One client has lost its connection; the other has not noticed anything.
+    let (lost, all) = (status.count("connections_lost_with_worker"), clients.len() as u64);
+    assert!(status.count("worker_deaths") == 1 && (1..all).contains(&lost), "{lost} of {all}");
+    let left = all - lost;
+    let is_reset = |status: &Status| loads(status).len() == 2 && status.connections() == left;
+    let status = server.eventually("reset", is_reset);
+    // The victim's clients have lost their connections; the others have not noticed anything.
     clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
-    let one_left = server.eventually("served", |status| status.count("requests") >= 2);
-    assert_eq!(one_left.connections(), 1);
-    let mut next = served(&server, 1);
-    server.eventually("placed with the new one", |status| loads(status) == [1, 1]);
-    drop((clients, next.pop()));
+    let all = status.count("requests") + left;
+    let status = server.eventually("served", |status| status.count("requests") >= all);
+    assert_eq!(status.connections(), left);
+    drop((clients, served_by_all(&mut server)));
     let (code, said) = server.stop();
     assert_eq!(code, Some(0));
     assert!(said.contains(&format!("(process {victim}) was killed by signal 9")), "{said}");
@@ -176,20 +195,14 @@ fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_n
     drop(clients);
     server.eventually("idle again", |status| loads(status) == [0, 0]);
     // The worker answers again, and gets its share.
-    let both = |status: &Status| loads(status).iter().all(|load| *load > 0);
-    let mut clients = Vec::new();
-    server.eventually_of("both at work", |server| {
-        clients.extend(served(server, 2));
-        both(&server.status())
-    });
-    drop(clients);
+    drop(served_by_all(&mut server));
     server.stop_well();
 }
 
 #[test]
 fn workers_do_not_outlive_a_dispatcher_that_is_killed() {
     let files = Files::new();
-    let mut server = smped(&files, &["--smped=initial=3"]);
+    let mut server = smped(&files, &["--smped=initial=3,p-max=3"]);
     let mut clients = served(&server, 3);
     let children = server.children();
     assert_eq!(children.len(), 3);
