@@ -20,7 +20,7 @@
 //!   `stop`, `error`; `confinement` and `privileges`, which give up rights at the start; `check`, which tries a
 //!   configuration without starting a server;
 //! - connections: `listener`, `accept`, `clients`, `proxy_protocol`, `slots`, `idle`, `refusals`, `refusal_loop`,
-//!   `overload_control`;
+//!   `overload_control`, and `instructions`, its word to threads and processes that serve;
 //! - answers: `hosts`, `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
 //! - observation: `counters`, `admin`, `admin_access`, `side_servers`, the small servers beside the main one, and
 //!   `agent_check`, which tells a load balancer the server's weight.
@@ -47,6 +47,7 @@ mod driver;
 mod error;
 mod hosts;
 mod idle;
+mod instructions;
 mod kernel_cache;
 mod listener;
 mod load_report;

@@ -33,6 +33,7 @@ use serde::Serialize;
 
 use crate::accept::PhaseEnd;
 use crate::choices::OverloadHook;
+use crate::instructions::Instructions;
 use crate::listener::Listener;
 use refuser::{Chosen, Refuser};
 
@@ -358,6 +359,14 @@ impl AcceptControl {
     /// Returns the instructions for open connections whose requests cost this much.
     pub fn sessions(&self, cost: Nanos) -> Sessions {
         self.control.decision().sessions.for_requests(cost)
+    }
+
+    /// Returns the instructions for open connections whose requests this many processors serve. At the rate of service they
+    /// spend that much on one.
+    pub fn instructions(&self, processors: usize) -> Instructions {
+        let rate = self.control.decision().service_rate.filter(|rate| rate.0 > 0.0);
+        let cost = rate.map_or(Nanos::ZERO, |rate| Nanos::from_secs_f64(processors as f64 / rate.0));
+        Instructions { sessions: self.sessions(cost), target: Some(self.target) }
     }
 
     /// Notes the time that the loop spends on a connection from its accept to its close.

@@ -20,6 +20,7 @@ use sys::shared::SharedArray;
 use sys::socket::AcceptQueue;
 
 use crate::counters::Counters;
+use crate::instructions::{self, Instructions};
 
 /// The index of the word that shows since when a worker's longest-idle connection has been idle, in nanoseconds. The
 /// word is 0 without an idle connection.
@@ -61,7 +62,7 @@ pub(crate) struct Scoreboard {
 impl Scoreboard {
     pub fn new(places: usize, service: Vec<&'static str>, own: usize) -> io::Result<Scoreboard> {
         let layout = Layout { service: service.len(), own };
-        let words = Arc::new(SharedArray::create(places * layout.words())?);
+        let words = Arc::new(SharedArray::create(places * layout.words() + instructions::WORDS)?);
         Ok(Scoreboard { words, layout, service, places })
     }
 
@@ -73,6 +74,11 @@ impl Scoreboard {
     pub fn own(&self, place: usize) -> &[AtomicU64] {
         let end = (place + 1) * self.layout.words();
         &self.words[end - self.layout.own..end]
+    }
+
+    /// Replaces the instructions that all workers read.
+    pub fn instruct(&self, instructions: Instructions) {
+        instructions.write(&self.words[self.places * self.layout.words()..]);
     }
 
     /// Returns the figures of a place at one moment. A worker that died in the middle of writing leaves figures of
@@ -186,7 +192,7 @@ impl Slot {
     pub(crate) fn open(memory: OwnedFd, place: usize, layout: Layout) -> io::Result<Slot> {
         let words = SharedArray::<AtomicU64>::open(memory)?;
         let first = place * layout.words();
-        if words.len() < first + layout.words() {
+        if words.len() < first + layout.words() + instructions::WORDS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let totals = &words[first + 1..][..layout.totals()];
@@ -217,6 +223,11 @@ impl Slot {
         self.own()[IDLE_FROM].store(word, Ordering::Relaxed);
     }
 
+    /// Returns the parent's instructions for open connections.
+    pub fn instructions(&self) -> Instructions {
+        Instructions::read(&self.words[self.words.len() - instructions::WORDS..])
+    }
+
     /// Returns the architecture's words.
     pub fn own(&self) -> &[AtomicU64] {
         self.own_of(self.first / self.layout.words())
@@ -229,7 +240,8 @@ impl Slot {
 
     /// Iterates over one of the architecture's words in every place.
     pub fn of_all(&self, word: usize) -> impl Iterator<Item = &AtomicU64> {
-        (0..self.words.len() / self.layout.words()).map(move |place| &self.own_of(place)[word])
+        let places = (self.words.len() - instructions::WORDS) / self.layout.words();
+        (0..places).map(move |place| &self.own_of(place)[word])
     }
 
     /// Returns the time since which the longest-idle connection of all other workers has been idle; [`Nanos::MAX`]

@@ -311,7 +311,16 @@ fn a_device_that_is_made_after_the_start_refuses_as_well() {
 #[test]
 fn requests_that_have_waited_for_too_long_are_refused() {
     let files = Files::new();
-    for flags in [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"]] {
+    for flags in [
+        &["--arch=sped"][..],
+        &["--arch=sped", "--driver=completion"],
+        &["--arch=smped"],
+        &["--arch=mp", "--workers=2"],
+        &["--arch=mp", "--processes=per-connection"],
+        &["--arch=mt", "--workers=2"],
+        &["--arch=knot-c", "--workers=2"],
+        &["--arch=knot-a"],
+    ] {
         println!("{flags:?}");
         // 64 connections of 1 ms may wait, and a request is too late after ten targets.
         let mut server = Server::start(&files.root(), &[flags, &[SLOW, "--queue-target=1ms"]].concat());

@@ -40,6 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{Clock, Nanos};
+use overload::law::Sessions;
 
 use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
@@ -50,7 +51,7 @@ use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::full_pool::{self, Pool, State};
 use crate::driver::idle_threads::IdleThreads;
-use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
+use crate::driver::kernel_threads::{AcceptingThread, Controller, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::{Waiters, readable, sleep};
@@ -60,7 +61,7 @@ use crate::overload_control::AcceptControl;
 use crate::overload_control::ControlledQueue;
 use crate::plan::{Plan, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
-use crate::scoreboard::IDLE_FROM;
+use crate::scoreboard::{IDLE_FROM, Slot};
 use crate::service::{Costly, Refusal, SharedSite};
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -161,6 +162,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         spares: spares.map(|spares| SpareServers::new(spares, most)),
         first: spares.map_or(most, |_| START.min(most)),
         drain_timeout: config.drain_timeout,
+        processors: plan.cpus().len(),
     };
     let cpus = config.cpus.clone();
     Ok(vec![start_thread("mp".to_owned(), &cpus, stop, board, addresses, move || parent.run())?])
@@ -187,6 +189,8 @@ struct Parent {
     /// Number of workers at the start.
     first: usize,
     drain_timeout: Nanos,
+    /// The number of processors that serve.
+    processors: usize,
 }
 
 impl Parent {
@@ -234,6 +238,7 @@ impl Parent {
         };
         control.progress(all(TAKEN), all(FOUND_EMPTY));
         control.tick(now, &self.listeners);
+        self.fleet.instruct(control.instructions(self.processors));
     }
 
     /// Handles the events of workers.
@@ -357,6 +362,19 @@ fn bury(waiters: &Waiters, event: &Event) {
     }
 }
 
+/// The parent, as it appears in a worker's memory.
+struct ByParent(Arc<Slot>);
+
+impl Controller for ByParent {
+    fn show_empty(&self, count: u64) {
+        self.0.own()[FOUND_EMPTY].store(count, Ordering::Relaxed);
+    }
+
+    fn sessions(&self) -> Sessions {
+        self.0.instructions().sessions
+    }
+}
+
 /// Returns the service of a process that serves one connection at a time.
 fn service(worker: &Worker) -> Costly<SharedSite> {
     Costly {
@@ -386,9 +404,8 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let slot = Arc::clone(&worker.slot);
     let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));
     let share = Share::alone(share);
-    let slot = Arc::clone(&worker.slot);
-    let show_empty = move |count| slot.own()[FOUND_EMPTY].store(count, Ordering::Relaxed);
-    let group = Group::among_processes(waiters, listeners, share.clone(), idle, show_empty);
+    let group =
+        Group::among_processes(waiters, listeners, share.clone(), idle, ByParent(Arc::clone(&worker.slot)));
     let group = Arc::new(group.map_err(system("make an eventfd"))?);
     let service = service(&worker);
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());

@@ -236,6 +236,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         board: board.clone(),
         stop: stop.clone(),
         drain_timeout: config.drain_timeout,
+        processors: plan.cpus().len(),
     };
     let body = move || dispatcher::run(parts);
     Ok(vec![start_thread("dispatcher".to_owned(), &config.cpus, stop, board, addresses, body)?])

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use base::Nanos;
 use dispatch::{Interest, Trigger};
 use http1::server::Wants;
+use overload::law::Sessions;
 
 use super::lender::Lender;
 use super::machine::Machine;
@@ -67,6 +68,9 @@ pub trait Waiter {
     /// shut down.
     fn wait(&mut self, awaited: Awaited<'_>) -> Woken;
 
+    /// Returns the instructions of overload control.
+    fn sessions(&self) -> Sessions;
+
     /// Lets other threads run, because this connection has used up its turn.
     fn pause(&mut self);
 
@@ -80,10 +84,12 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
     let Arrived { socket, slot, .. } = arrived;
     let socket = Arc::new(socket);
     let (mut told, mut woken) = (false, Woken::Ready);
+    let mut sessions = waiter.sessions();
     loop {
         let drain_until = waiter.drain_until();
         let going_down = drain_until.is_some() && !std::mem::replace(&mut told, drain_until.is_some());
-        let moved = turn::<S, W>(&socket, &mut machine, lender, going_down, woken);
+        let begun = Begun { sessions, going_down, woken };
+        let moved = turn::<S, W>(&socket, &mut machine, &mut lender.borrow_mut(), begun);
         let interest = match machine.wants() {
             _ if matches!(moved, Moved::Broken) => {
                 lender.borrow_mut().counts.broken += 1;
@@ -120,6 +126,7 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
                     told,
                     idle_from: machine.idle_from(),
                 });
+                sessions = if interest.writes() { Sessions::default() } else { waiter.sessions() };
                 continue;
             }
         }
@@ -136,17 +143,25 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
     drop((slot, machine));
 }
 
+/// The circumstances in which a turn begins.
+struct Begun {
+    /// The instructions of overload control, for a turn that may bring bytes.
+    sessions: Sessions,
+    /// The server has just begun to shut down.
+    going_down: bool,
+    woken: Woken,
+}
+
 /// Does the work that needs no waiting.
 fn turn<S: SocketService, W: Waiter>(
     socket: &Arc<OwnedFd>,
     machine: &mut Machine,
-    lender: &RefCell<Lender<S>>,
-    going_down: bool,
-    woken: Woken,
+    lender: &mut Lender<S>,
+    Begun { sessions, going_down, woken }: Begun,
 ) -> Moved {
-    let mut lender = lender.borrow_mut();
-    let mut lent = lender.turn(machine.client());
     let socket = socket.as_fd();
+    lender.obey(sessions, socket, machine);
+    let mut lent = lender.turn(machine.client());
     let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
     // Requests that had arrived were answered before this.
     if going_down {

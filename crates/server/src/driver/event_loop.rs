@@ -37,7 +37,7 @@ use crate::listener::are_passed_on;
 use crate::overload_control::AcceptControl;
 use crate::settings::LiveSettings;
 use crate::stop::Stop;
-pub use arrivals::{Arrivals, Listeners, News};
+pub use arrivals::{Arrivals, Listeners, News, count};
 pub use peers::{Peer, Peers};
 pub use state::{Accepting, Life, LoopState};
 

@@ -15,19 +15,23 @@
 //! Owns accepting by many threads, and their sleep. Does not start threads; an architecture does.
 //!
 //! Invariants: every wait of a thread also ends at the stop; the drain timeout and the leftover connections are
-//! complete before a thread can see the stop.
+//! complete before a thread can see the stop. `sleeper` is the wait of a thread for its connection.
+
+mod sleeper;
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
-use dispatch::Trigger;
-use sys::poll::{self, PollFd, bits};
+use overload::law::Sessions;
+use sys::poll::PollFd;
 
-use super::blocking::{Awaited, Waiter, Woken, serve};
+use sleeper::Sleeper;
+
+use super::blocking::serve;
 use super::full_pool::{self, Pool, State};
 use super::idle_threads::{IdleThreads, Reclaimed};
 use super::lender::Lender;
@@ -37,6 +41,7 @@ use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
 use crate::clients::Admission;
 use crate::counters::{Board, Counters, LoopCounts};
+use crate::instructions;
 use crate::listener::{Listener, are_passed_on};
 use crate::overload_control::AcceptControl;
 use crate::slots::Share;
@@ -59,13 +64,24 @@ pub struct Group {
     taken: AtomicU64,
     /// Accepts that found an empty queue so far.
     found_empty: AtomicU64,
-    /// Receives each new value of `found_empty`, if another process watches the queue.
-    show_empty: Option<Box<dyn Fn(u64) + Send + Sync>>,
+    /// The instructions of overload control, if a thread of this process controls the queue.
+    instructions: [AtomicU64; instructions::WORDS],
+    /// The process that controls the queue, if it is another one.
+    controller: Option<Box<dyn Controller + Send + Sync>>,
     /// Tells the threads to stop, after the group's first thread was told to.
     stop: Stop,
     drain_until: OnceLock<Nanos>,
     leftover: Mutex<Vec<Arrived>>,
     clock: RealClock,
+}
+
+/// The process that controls the accept queue of a group.
+pub trait Controller {
+    /// Receives the number of accepts so far that found the queue empty.
+    fn show_empty(&self, count: u64);
+
+    /// Returns its instructions for open connections.
+    fn sessions(&self) -> Sessions;
 }
 
 impl Group {
@@ -80,8 +96,7 @@ impl Group {
         Group::waiting_by(waiters, listeners, addresses, share, IdleThreads::default())
     }
 
-    /// Makes the group of a process that shares its listeners with other processes. Each accept that finds the queue
-    /// empty calls `show_empty` with their number so far.
+    /// Makes the group of a process that shares its listeners with other processes.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -90,11 +105,11 @@ impl Group {
         listeners: Vec<Listener>,
         share: Share,
         idle: IdleThreads,
-        show_empty: impl Fn(u64) + Send + Sync + 'static,
+        controller: impl Controller + Send + Sync + 'static,
     ) -> io::Result<Group> {
         let addresses = listeners.len();
         let group = Group::waiting_by(waiters, listeners, addresses, share, idle)?;
-        Ok(Group { show_empty: Some(Box::new(show_empty)), ..group })
+        Ok(Group { controller: Some(Box::new(controller)), ..group })
     }
 
     fn waiting_by(
@@ -115,7 +130,8 @@ impl Group {
             last_taken: AtomicU64::new(clock.now().0),
             taken: AtomicU64::new(0),
             found_empty: AtomicU64::new(0),
-            show_empty: None,
+            instructions: Default::default(),
+            controller: None,
             stop: Stop::new()?,
             drain_until: OnceLock::new(),
             leftover: Mutex::default(),
@@ -223,6 +239,7 @@ impl Group {
         let mut pool = KernelPool { group: self, acceptor, board };
         let mut watch = full_pool::Watch::default();
         control.iter().for_each(AcceptControl::watch_from_this_thread);
+        let processors = sys::cpu::allowed()?.len();
         while !asked.asked() {
             let now = self.clock.now();
             let next = watch.sleep(&pool, now);
@@ -239,6 +256,7 @@ impl Group {
                 let count = |total: &AtomicU64| total.load(Ordering::Relaxed);
                 control.progress(count(&self.taken), count(&self.found_empty));
                 control.tick(self.clock.now(), &self.listeners);
+                control.instructions(processors).write(&self.instructions);
             }
             self.waiters.wake(&self.listeners, &pool.acceptor.limit)?;
             if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
@@ -252,8 +270,8 @@ impl Group {
     /// Counts an accept that found the queue empty.
     fn found_empty(&self) {
         let count = self.found_empty.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some(show) = &self.show_empty {
-            show(count);
+        if let Some(controller) = &self.controller {
+            controller.show_empty(count);
         }
     }
 
@@ -481,75 +499,6 @@ impl<'a> Free<'a> {
 impl Drop for Free<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A kernel thread's wait for its connection and the stop, in poll(2).
-struct Sleeper<'a, S> {
-    group: &'a Group,
-    lender: &'a RefCell<Lender<S>>,
-    board: &'a Board,
-    own_queue: &'a [Listener],
-    /// The thread has taken other connections, which it serves after this one.
-    others_wait: bool,
-    set: &'a mut Vec<PollFd>,
-}
-
-impl<S: SocketService> Waiter for Sleeper<'_, S> {
-    const TRIGGER: Trigger = Trigger::Level;
-
-    fn drain_until(&self) -> Option<Nanos> {
-        self.group.drain_until.get().copied()
-    }
-
-    fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
-        let Awaited { socket, interest, until, told, idle_from } = awaited;
-        let now = self.group.clock.now();
-        let in_the_way = self.others_wait || !self.own_queue.is_empty();
-        let is_idle = idle_from <= now;
-        if self.others_wait && is_idle {
-            return Woken::GiveWay;
-        }
-        let _entry = (idle_from < Nanos::MAX).then(|| self.group.idle.enter(socket, idle_from, now));
-        let until = if in_the_way && !is_idle { until.min(idle_from) } else { until };
-        let wanted = if interest.writes() { bits::OUT } else { bits::IN };
-        self.set.clear();
-        self.set.push(PollFd::new(socket.as_raw_fd(), wanted));
-        // The thread polls the stop, which stays readable, until its connection has been told.
-        if !told {
-            self.set.push(readable(&self.group.stop.descriptor()));
-        }
-        let first_queue = self.set.len();
-        if is_idle {
-            self.set.extend(self.own_queue.iter().map(|listener| readable(&listener.socket)));
-        }
-        self.sleep(until);
-        let waits = self.set[first_queue..].iter().any(|queue| queue.reported() != 0);
-        if waits { Woken::GiveWay } else { Woken::Ready }
-    }
-
-    fn pause(&mut self) {
-        // The kernel shares the processor among threads.
-    }
-
-    fn closing(&mut self, _socket: BorrowedFd<'_>) {}
-}
-
-impl<S: SocketService> Sleeper<'_, S> {
-    /// Sleeps until a descriptor is ready or the time is over. Publishes the counts that fall due.
-    fn sleep(&mut self, until: Nanos) {
-        loop {
-            let due = self.lender.borrow().publish_due();
-            let next = due.unwrap_or(until).min(until);
-            match poll::wait(self.set, Some(next.saturating_sub(self.group.clock.now()))) {
-                Ok(0) if next < until => {
-                    let now = self.group.clock.now();
-                    self.board.merge(&self.lender.borrow_mut().take_totals(now));
-                }
-                // An interrupted wait counts as ready: the socket is tried again.
-                _ => return,
-            }
-        }
     }
 }
 

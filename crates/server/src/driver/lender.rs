@@ -7,12 +7,15 @@
 //! Invariant: a machine sees one time during a turn.
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 use base::{Clock, Nanos, RealClock};
 use http1::HttpDate;
 use http1::server::{Buffers, Context};
+use overload::law::Sessions;
+use sys::socket::since_received;
 
-use super::machine::Lent;
+use super::machine::{Lent, Machine};
 use super::socket_service::SocketService;
 use crate::access_log::LoopLog;
 use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
@@ -125,6 +128,16 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         self.lend(peer)
     }
 
+    /// Obeys overload control before a turn of a connection that may bring bytes. If they have waited for too long in the
+    /// accept queue and the socket, their requests are refused.
+    pub(super) fn obey(&mut self, sessions: Sessions, socket: BorrowedFd<'_>, machine: &mut Machine) {
+        if sessions.close_after_response {
+            machine.retire();
+        }
+        let waited = || since_received(socket).unwrap_or_default();
+        self.service.refuse(sessions.late_after.is_some_and(|late| waited() > late));
+    }
+
     /// The totals of the loop, which are about to change and to be published.
     pub fn counting(&mut self) -> &mut LoopCounts {
         self.unpublished = true;
@@ -163,6 +176,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         if let Some(log) = &mut self.log {
             log.flush();
         }
+        self.counts.refused_late += self.service.take_refused();
         self.published = now;
         self.unpublished = false;
     }

@@ -26,6 +26,7 @@ use super::control::{Control, Kind, Message, PASSED_ON, Received, Sent, in_memor
 use crate::config_text::ConfigText;
 use crate::counters::Board;
 use crate::error::{ServeError, system};
+use crate::instructions::Instructions;
 use crate::listener::are_passed_on;
 use crate::plan::Plan;
 use crate::scoreboard::Scoreboard;
@@ -164,6 +165,11 @@ impl Fleet {
     /// Returns the architecture's words of a place.
     pub fn own(&self, place: usize) -> &[AtomicU64] {
         self.scoreboard.own(place)
+    }
+
+    /// Replaces the instructions for the open connections of all workers.
+    pub fn instruct(&self, instructions: Instructions) {
+        self.scoreboard.instruct(instructions);
     }
 
     /// Tells whether a place has a worker that is not asked to end.

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::Trigger;
+use overload::law::Sessions;
 use rustix::process::Pid;
 use sys::epoll::{self, Operation, bits};
 use sys::poll::{self, PollFd};
@@ -42,7 +43,7 @@ use crate::driver::waiters::readable;
 use crate::error::{ServeError, system};
 use crate::listener::{Listener, are_passed_on};
 use crate::processes::{Changed, Control, Heard, Worker, orphaned};
-use crate::scoreboard::Scoreboard;
+use crate::scoreboard::{self, Scoreboard};
 use crate::service::{Costly, SharedSite};
 use crate::slots::{Share, Slot};
 use crate::stop::Stop;
@@ -257,7 +258,13 @@ impl<'a> Forker<'a> {
         serve(
             arrived,
             &lender,
-            &mut Alone { stop: &self.stop, clock: self.clock, drain_timeout, until: None },
+            &mut Alone {
+                stop: &self.stop,
+                slot: &self.worker.slot,
+                clock: self.clock,
+                drain_timeout,
+                until: None,
+            },
         );
         let mut lender = lender.into_inner();
         let mut counters = lender.take_totals(self.clock.now());
@@ -328,6 +335,7 @@ impl<'a> Forker<'a> {
 /// A child's wait for its connection and the stop, in poll(2).
 struct Alone<'a> {
     stop: &'a Stop,
+    slot: &'a scoreboard::Slot,
     clock: RealClock,
     drain_timeout: Nanos,
     until: Option<Nanos>,
@@ -338,6 +346,10 @@ impl Waiter for Alone<'_> {
 
     fn drain_until(&self) -> Option<Nanos> {
         self.until
+    }
+
+    fn sessions(&self) -> Sessions {
+        self.slot.instructions().sessions
     }
 
     fn wait(&mut self, awaited: Awaited<'_>) -> Woken {

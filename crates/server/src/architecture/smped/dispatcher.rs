@@ -73,6 +73,8 @@ pub struct Parts {
     pub stop: Stop,
     /// Time for workers to end.
     pub drain_timeout: Nanos,
+    /// The number of processors that the workers have.
+    pub processors: usize,
 }
 
 /// The state of the loop.
@@ -282,6 +284,9 @@ impl Dispatching {
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
         self.parts.listeners.tick(self.now);
+        if let Some(control) = self.parts.listeners.control() {
+            self.parts.fleet.instruct(control.instructions(self.parts.processors));
+        }
         // After a pause the wait has not asked the listeners yet, so a missing event says nothing about their
         // queues.
         if self.gate != Gate::Open || self.gate_as_it_should_be() != Gate::Open {

@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 
 use base::{Limit, Nanos};
 use dispatch::{Dispatcher, Mechanism};
+use overload::AdaptiveLimit;
+use overload::law::{Sessions, State};
 use sys::socket::AcceptQueue;
 
 use super::handover::{SEEN, claim};
@@ -22,8 +24,9 @@ use crate::accept::{Accepted, Arrived, Phase};
 use crate::access_log::LogSender;
 use crate::clients::Admission;
 use crate::counters::LoopCounts;
-use crate::driver::event_loop::{Arrivals, News, Parts};
+use crate::driver::event_loop::{Arrivals, News, Parts, count};
 use crate::error::{ServeError, system};
+use crate::instructions::Instructions;
 use crate::processes::{Changed, Control, Heard, Message, Sent, Worker, orphaned};
 use crate::scoreboard::Slot;
 use crate::slots::Share;
@@ -63,6 +66,10 @@ pub struct Passed {
     /// Connections were taken back, and the dispatcher does not know yet that the worker answers again.
     owes_an_answer: bool,
     share: Share,
+    /// Measures the cost of a request.
+    work: AdaptiveLimit,
+    /// The length of the last turn.
+    turn: Nanos,
     /// Maximum time that replies go unreported.
     period: Nanos,
     /// The totals that were reported, and the time of the report.
@@ -91,6 +98,8 @@ impl Passed {
             first: 0,
             asked: 0,
             owes_an_answer: false,
+            work: AdaptiveLimit::new(overload::Settings::default().target),
+            turn: Nanos::ZERO,
             share: Share::alone(usize::MAX),
             period,
             heard: Report::default(),
@@ -178,9 +187,24 @@ impl Arrivals for Passed {
         dispatcher.deregister(self.control.as_fd());
     }
 
+    fn worked(&mut self, turns: u64, closed: u64, took: Nanos) {
+        self.work.worked(count(turns), count(closed), took);
+    }
+
+    /// The dispatcher's instructions. Besides, the connections of this worker alone may be too many for it, while none waits
+    /// in the dispatcher's queue.
+    fn sessions(&self) -> Sessions {
+        let Instructions { sessions, target } = self.slot.instructions();
+        let own = target.map_or_else(Sessions::default, |target| {
+            Sessions::advised(State::Open, target, 0.0, self.turn).for_requests(self.work.work_cost())
+        });
+        Sessions { late_after: sessions.late_after.or(own.late_after), ..sessions }
+    }
+
     /// Reports closed connections at once, and replies each period.
     fn hear(&mut self, news: News, now: Nanos) -> Option<Nanos> {
         self.slot.show_idle(news.idle_from);
+        self.turn = news.turn;
         relief::turned(news.turn, self.slot.own());
         let total = Report { replies: news.replies, closed: news.closed + self.lost };
         if total == self.heard && !self.owes_an_answer {

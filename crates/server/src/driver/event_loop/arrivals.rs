@@ -254,7 +254,8 @@ impl Arrivals for Listeners {
     }
 }
 
-fn count(connections: u64) -> u32 {
+/// A number of connections, at most as many as the measurement counts.
+pub fn count(connections: u64) -> u32 {
     u32::try_from(connections).unwrap_or(u32::MAX)
 }
 

@@ -13,7 +13,6 @@ use crate::driver::lender::Lender;
 use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
 use crate::stop::Stop;
-use sys::socket::since_received;
 
 /// The stages of a loop's life, drawn in the header of [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,19 +90,10 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
     /// Obeys overload control before a connection's turn. If the turn brings bytes that have waited for too long in the accept
     /// queue and the socket, their requests are refused.
     pub fn before_turn(&mut self, token: Token, brings_bytes: bool) {
-        let Sessions { close_after_response, late_after, .. } = self.sessions;
-        let mut is_late = false;
-        if brings_bytes
-            && (close_after_response || late_after.is_some())
-            && let Some(peer) = self.peers.get_mut(token)
-        {
-            if close_after_response {
-                peer.machine.retire();
-            }
-            let waited = || since_received(peer.socket.as_fd()).unwrap_or_default();
-            is_late = late_after.is_some_and(|late| waited() > late);
+        let sessions = if brings_bytes { self.sessions } else { Sessions::default() };
+        if let Some(peer) = self.peers.get_mut(token) {
+            self.lender.obey(sessions, peer.socket.as_fd(), &mut peer.machine);
         }
-        self.lender.service.refuse(is_late);
     }
 
     /// Gives a connection a place.
@@ -206,7 +196,6 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
 
     /// Publishes the totals.
     pub fn publish(&mut self) {
-        self.lender.counts.refused_late += self.lender.service.take_refused();
         let (connections, queue) = (self.peers.len() as u64, self.accepting.arrivals.queue());
         self.board.publish(Counters { connections, queue, ..self.lender.publish() });
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use base::{Clock, Key, Nanos};
 use dispatch::{Interest, Mechanism, Token, Trigger};
+use overload::law::Sessions;
 
 use super::{Ask, Child, Shared, Yielder};
 use crate::accept::Arrived;
@@ -112,6 +113,11 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
         // The thread stays in the order, because this wake may find nothing to receive.
         let reclaimed = may_idle && !shared.idle.borrow().has(self.key);
         if reclaimed { Woken::GiveWay } else { Woken::Ready }
+    }
+
+    fn sessions(&self) -> Sessions {
+        let control = self.shared.control.borrow();
+        control.as_ref().map_or_else(Sessions::default, |control| control.instructions(1).sessions)
     }
 
     fn pause(&mut self) {

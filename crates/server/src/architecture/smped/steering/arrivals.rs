@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering;
 use base::{Limit, Nanos};
 use bpf::steering::Workers;
 use dispatch::{Dispatcher, Mechanism};
+use overload::law::Sessions;
 use sys::socket::AcceptQueue;
 
 use super::super::smped_settings;
@@ -251,6 +252,10 @@ impl Arrivals for OwnQueue {
 
     fn tick(&mut self, now: Nanos) {
         self.listeners.tick(now);
+    }
+
+    fn sessions(&self) -> Sessions {
+        self.listeners.sessions()
     }
 
     /// Shows a turn, and reports C_i and T_i.

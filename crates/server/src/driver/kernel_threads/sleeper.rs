@@ -1,0 +1,94 @@
+//! A kernel thread's wait for its connection: it also ends at the stop, and for others that the thread could serve.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use base::{Clock, Nanos};
+use dispatch::Trigger;
+use overload::law::Sessions;
+use sys::poll::{self, PollFd, bits};
+
+use super::Group;
+use crate::counters::Board;
+use crate::driver::blocking::{Awaited, Waiter, Woken};
+use crate::driver::lender::Lender;
+use crate::driver::socket_service::SocketService;
+use crate::driver::waiters::readable;
+use crate::instructions::Instructions;
+use crate::listener::Listener;
+
+/// A kernel thread's wait for its connection and the stop, in poll(2).
+pub(super) struct Sleeper<'a, S> {
+    pub(super) group: &'a Group,
+    pub(super) lender: &'a RefCell<Lender<S>>,
+    pub(super) board: &'a Board,
+    pub(super) own_queue: &'a [Listener],
+    /// The thread has taken other connections, which it serves after this one.
+    pub(super) others_wait: bool,
+    pub(super) set: &'a mut Vec<PollFd>,
+}
+
+impl<S: SocketService> Waiter for Sleeper<'_, S> {
+    const TRIGGER: Trigger = Trigger::Level;
+
+    fn drain_until(&self) -> Option<Nanos> {
+        self.group.drain_until.get().copied()
+    }
+
+    fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
+        let Awaited { socket, interest, until, told, idle_from } = awaited;
+        let now = self.group.clock.now();
+        let in_the_way = self.others_wait || !self.own_queue.is_empty();
+        let is_idle = idle_from <= now;
+        if self.others_wait && is_idle {
+            return Woken::GiveWay;
+        }
+        let _entry = (idle_from < Nanos::MAX).then(|| self.group.idle.enter(socket, idle_from, now));
+        let until = if in_the_way && !is_idle { until.min(idle_from) } else { until };
+        let wanted = if interest.writes() { bits::OUT } else { bits::IN };
+        self.set.clear();
+        self.set.push(PollFd::new(socket.as_raw_fd(), wanted));
+        // The thread polls the stop, which stays readable, until its connection has been told.
+        if !told {
+            self.set.push(readable(&self.group.stop.descriptor()));
+        }
+        let first_queue = self.set.len();
+        if is_idle {
+            self.set.extend(self.own_queue.iter().map(|listener| readable(&listener.socket)));
+        }
+        self.sleep(until);
+        let waits = self.set[first_queue..].iter().any(|queue| queue.reported() != 0);
+        if waits { Woken::GiveWay } else { Woken::Ready }
+    }
+
+    fn sessions(&self) -> Sessions {
+        match &self.group.controller {
+            Some(controller) => controller.sessions(),
+            None => Instructions::read(&self.group.instructions).sessions,
+        }
+    }
+
+    fn pause(&mut self) {
+        // The kernel shares the processor among threads.
+    }
+
+    fn closing(&mut self, _socket: BorrowedFd<'_>) {}
+}
+
+impl<S: SocketService> Sleeper<'_, S> {
+    /// Sleeps until a descriptor is ready or the time is over. Publishes the counts that fall due.
+    fn sleep(&mut self, until: Nanos) {
+        loop {
+            let due = self.lender.borrow().publish_due();
+            let next = due.unwrap_or(until).min(until);
+            match poll::wait(self.set, Some(next.saturating_sub(self.group.clock.now()))) {
+                Ok(0) if next < until => {
+                    let now = self.group.clock.now();
+                    self.board.merge(&self.lender.borrow_mut().take_totals(now));
+                }
+                // An interrupted wait counts as ready: the socket is tried again.
+                _ => return,
+            }
+        }
+    }
+}
