@@ -3,10 +3,11 @@
 //! Runs in a thread of its own with the runtime of NATS. [`Event`]s go to the thread that gathers the result.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use async_nats::jetstream::kv::Watch;
 use base::{Clock, Nanos, RealClock};
 use futures_util::StreamExt;
 use load::{Stop, Tempo, ThreadInterval};
@@ -19,8 +20,11 @@ use crate::messages::{Answer, Beat, ClockReading, Delivery, FromAgent, Order, Pr
 /// The time between two beats.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// Maximum wait for the agents to be there, and then for their answers.
+/// Maximum wait for the agents to be there.
 const GATHERING_MAX: Nanos = Nanos::from_secs(30);
+
+/// Maximum wait for their answers. An agent may have to look up the target's name.
+const ANSWERS_MAX: Nanos = Nanos::from_secs(10);
 
 /// From the last answer to the start, so that every agent has its threads ready.
 const HEAD_START: Nanos = Nanos::from_millis(500);
@@ -116,22 +120,10 @@ impl Conductor {
                 Order { version: VERSION.to_owned(), index: index as u32, agents: self.agents, settings };
             nats.put(&run.order(name), &order).await?;
         }
-        let clock = RealClock::new();
-        let (mut answers, until) = (BTreeMap::new(), clock.now() + GATHERING_MAX);
-        while answers.len() < names.len() {
-            let entry = tokio::select! {
-                Some(Ok(entry)) = entries.next() => entry,
-                () = sleep(BEAT), if clock.now() <= until && !self.stop.is_requested() => continue,
-                else => return Err(FleetError::EndedEarly),
-            };
-            let Some(name) = names.iter().find(|name| run.answer(name) == entry.key) else { continue };
-            match serde_json::from_slice(&entry.value).map_err(FleetError::nats("reading an answer"))? {
-                Answer::Ready(reading) => drop(answers.insert(name.clone(), reading)),
-                Answer::Refused(why) => return Err(FleetError::Refused { name: name.clone(), why }),
-            }
-        }
+        let answers = self.answers(run, names, &mut entries).await?;
         let ready = names.iter().map(|name| (name.clone(), answers[name])).collect();
         self.tell(Event::Ready(ready));
+        let clock = RealClock::new();
         let start = clock.now() + HEAD_START;
         nats.put(&run.start(), &start.0).await?;
         let member = |index| Member { index, heard: start, told: 0, delivery: None };
@@ -154,6 +146,40 @@ impl Conductor {
             }
         }
         Ok(())
+    }
+
+    /// Waits for the answers of all agents to their orders.
+    async fn answers(
+        &self,
+        run: &Run,
+        names: &[String],
+        entries: &mut Watch,
+    ) -> Result<BTreeMap<String, ClockReading>, FleetError> {
+        let clock = RealClock::new();
+        let (mut answers, until) = (BTreeMap::new(), clock.now() + ANSWERS_MAX);
+        let mut ticks = interval(BEAT);
+        while answers.len() < names.len() {
+            tokio::select! {
+                Some(Ok(entry)) = entries.next() => {
+                    let Some(name) = names.iter().find(|name| run.answer(name) == entry.key) else { continue };
+                    let answer = serde_json::from_slice(&entry.value);
+                    match answer.map_err(FleetError::nats("reading an answer"))? {
+                        Answer::Ready(reading) => drop(answers.insert(name.clone(), reading)),
+                        Answer::Refused(why) => return Err(FleetError::Refused { name: name.clone(), why }),
+                    }
+                }
+                _ = ticks.tick() => {
+                    if self.stop.is_requested() {
+                        return Err(FleetError::EndedEarly);
+                    }
+                    if clock.now() > until {
+                        let silent = names.iter().filter(|name| !answers.contains_key(*name)).cloned();
+                        return Err(FleetError::NoAnswer(silent.collect::<Vec<_>>().join(", ")));
+                    }
+                }
+            }
+        }
+        Ok(answers)
     }
 
     /// Takes a message of an agent that is still counted on.
@@ -216,21 +242,20 @@ impl Conductor {
     }
 }
 
-/// The names of the agents that are free, in order.
+/// The names of the agents that are free, in order and once each: NATS lists an agent twice that renews its entry meanwhile.
 async fn free_agents(nats: &Nats) -> Result<Vec<String>, FleetError> {
     let failed = "listing the agents";
     let mut keys = nats.agents.keys().await.map_err(FleetError::nats(failed))?;
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     while let Some(key) = keys.next().await {
         let key = key.map_err(FleetError::nats(failed))?;
         let entry = nats.agents.get(&key).await.map_err(FleetError::nats(failed))?;
         let presence = entry.and_then(|entry| serde_json::from_slice::<Presence>(&entry).ok());
         if presence.is_some_and(|presence| !presence.busy && presence.version == VERSION) {
-            found.push(key);
+            found.insert(key);
         }
     }
-    found.sort();
-    Ok(found)
+    Ok(found.into_iter().collect())
 }
 
 /// Answers requests for this machine's time until NATS fails.

@@ -34,6 +34,9 @@ pub enum FleetError {
         /// The agent's reason.
         why: String,
     },
+    /// Agents did not answer their orders.
+    #[error("no answer from {0}: killed, stopped or cut off; the run did not begin")]
+    NoAnswer(String),
     /// The user ended the run before its start.
     #[error("the run was ended before its start")]
     EndedEarly,

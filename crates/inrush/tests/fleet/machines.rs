@@ -9,15 +9,17 @@
 //! All of them share the CPUs of this machine.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 
 use base::{Clock, Nanos, RealClock};
+use rustix::process::Signal;
 use serde_json::Value;
 use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
-use sys::process::{Child, Program};
+use sys::process::{Child, Output, Program};
 use tempfile::TempDir;
 
 const INRUSH: &str = env!("CARGO_BIN_EXE_inrush");
@@ -33,7 +35,7 @@ const HTTP_PORT: u16 = 8080;
 pub struct Machines {
     hub: NetworkNamespace,
     _folder: TempDir,
-    _programs: Vec<Child>,
+    programs: Vec<Child>,
 }
 
 impl Machines {
@@ -74,31 +76,48 @@ impl Machines {
                 .in_namespace(Some(member.as_fd()));
             programs.push(agent.start().unwrap());
         }
-        Some(Machines { hub, _folder: folder, _programs: programs })
+        Some(Machines { hub, _folder: folder, programs })
+    }
+
+    /// Stops the process of the last agent, as soon as it waits for orders.
+    pub fn stop_the_last_agent(&mut self) {
+        let agent = self.programs.last_mut().unwrap();
+        let mut said = BufReader::new(agent.stderr.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap().contains("ready for orders")));
+        agent.signal(Signal::STOP).unwrap();
     }
 
     /// One run of `inrush load` by this many agents, with these flags.
     pub fn offer(&self, agents: u8, flags: &[&str]) -> Value {
+        result(&self.run(agents, flags))
+    }
+
+    /// The end of one run.
+    pub fn run(&self, agents: u8, flags: &[&str]) -> Output {
         let url = format!("http://{HUB}:{HTTP_PORT}/");
         let load = ["load", &url, "--output", "json", "--i-own-this-server"];
         let run = ["fleet", "run", "--nats", &nats_url(), "--agents", &agents.to_string(), "--"];
-        self.result(Program::new(INRUSH).arguments(run).arguments(load).arguments(flags))
+        self.end(Program::new(INRUSH).arguments(run).arguments(load).arguments(flags))
     }
 
     /// Finds the clean rate of one agent by trials of this length.
     pub fn calibrate(&self, step: &str) -> Value {
         let (listen, nats) = (format!("{HUB}:0"), nats_url());
         let words = ["fleet", "calibrate", "--nats", &nats, "--listen", &listen, "--step", step];
-        self.result(Program::new(INRUSH).arguments(words).arguments(["--output", "json"]))
+        result(&self.end(Program::new(INRUSH).arguments(words).arguments(["--output", "json"])))
     }
 
-    /// The result that a program of the hub prints.
-    fn result(&self, program: Program<'_>) -> Value {
+    /// The end of a program of the hub.
+    fn end(&self, program: Program<'_>) -> Output {
         let child = program.in_namespace(Some(self.hub.as_fd())).start().unwrap();
-        let output = child.output(TICK, || true).unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no result: {said}"))
+        child.output(TICK, || true).unwrap()
     }
+}
+
+/// The result that a program has printed.
+fn result(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no result: {said}"))
 }
 
 fn nats_url() -> String {

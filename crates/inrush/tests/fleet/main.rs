@@ -133,6 +133,19 @@ fn with_agents_in_namespaces_a_run_is_the_sum_of_its_parts() {
     println!("start skew of {} starts: p50 {p50}, p99 {p99}, most {most}", skews.len());
 }
 
+#[test]
+fn a_run_does_not_wait_for_ever_for_an_agent_that_is_stopped() {
+    if !has_nats() {
+        return;
+    }
+    let Some(mut machines) = Machines::start(1) else { return };
+    machines.stop_the_last_agent();
+    let output = machines.run(1, &["--duration", "1s"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.exit.status.code(), Some(1), "{said}");
+    assert!(said.contains("no answer from a1"), "{said}");
+}
+
 /// With FLEET_STEP=1s each trial takes a second, and the figures are worth reading.
 #[test]
 fn two_agents_that_share_d_show_the_clean_rate_of_one() {
