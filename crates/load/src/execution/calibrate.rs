@@ -38,7 +38,7 @@ const SAME: f64 = 0.02;
 const LOWERED: f64 = 0.9;
 
 /// The first D tried.
-const FIRST_SOCKETS: u32 = 64;
+const FIRST_SOCKETS: u32 = 256;
 
 /// The largest D tried: a machine whose processes may have 20,000 descriptors has enough for it.
 const MOST_SOCKETS: u32 = 16_384;
@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn curves_part_where_one_machine_is_at_its_limit(limit in 2_000.0..300_000.0f64) {
+        fn curves_part_where_one_machine_is_at_its_limit(limit in 6_000.0..300_000.0f64) {
             let (clean, trials) = shared_clean_rate(machines(limit)).unwrap();
             let clean = clean.unwrap();
             let (least, most) = (limit / CLOSE / 1.01, limit * (1.0 + SAME) * 1.01);
