@@ -28,7 +28,12 @@ impl Instructions {
         let time = |time: Option<Nanos>| time.map_or(0, |time| time.0);
         let values =
             [time(idle_timeout), u64::from(close_after_response), time(late_after), time(self.target)];
-        words.iter().zip(values).for_each(|(word, value)| word.store(value, Ordering::Relaxed));
+        for (word, value) in words.iter().zip(values) {
+            // The readers keep the cache line while nothing changes.
+            if word.load(Ordering::Relaxed) != value {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Reads the instructions in `words`, which are [`WORDS`].
