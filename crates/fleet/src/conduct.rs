@@ -242,7 +242,8 @@ impl Conductor {
     }
 }
 
-/// The names of the agents that are free, in order and once each: NATS lists an agent twice that renews its entry meanwhile.
+/// The names of the free agents, in order and once each. An agent that renews its entry meanwhile comes twice from
+/// NATS.
 async fn free_agents(nats: &Nats) -> Result<Vec<String>, FleetError> {
     let failed = "listing the agents";
     let mut keys = nats.agents.keys().await.map_err(FleetError::nats(failed))?;

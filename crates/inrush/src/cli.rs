@@ -2,6 +2,7 @@
 //!
 //! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
 //! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
+//! `text_or_json` is the choice of a format.
 //! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
@@ -21,6 +22,7 @@ mod load;
 mod manual;
 mod serve;
 mod site;
+mod text_or_json;
 mod wan;
 
 use clap::{Parser, Subcommand};
@@ -40,7 +42,8 @@ pub use load::{
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};
-pub use wan::{PathFlags, TextOrJson, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
+pub use text_or_json::TextOrJson;
+pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
 #[derive(Debug, Parser)]

@@ -148,6 +148,13 @@ pub fn end_by_client(client: &mut Client, server: TcpStream) {
     client.receives_nothing();
 }
 
+/// Resets a connection from the client's side. The server sees it.
+pub fn reset_by_client(client: &mut Client, mut server: &TcpStream) {
+    client.reset();
+    let error = server.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
 /// Closes a connection from the server's side, in order.
 pub fn end_by_server(client: &mut Client, server: TcpStream) {
     drop(server);

@@ -1,11 +1,13 @@
 //! Connections that end, and those that the server takes over.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 
 use crate::common::packet::{ACK, FIN, PSH, RST, SYN};
 use crate::common::wire::{Client, Offer, SERVER};
-use crate::fixture::{Fixture, PORT, collect, end_by_client, end_by_server, exchange, get, read, response};
+use crate::fixture::{
+    Fixture, PORT, collect, end_by_client, end_by_server, exchange, get, read, reset_by_client, response,
+};
 
 #[test]
 fn either_side_may_close_an_answered_connection() {
@@ -137,9 +139,7 @@ fn resets_reach_both_sides() {
         for _ in 0..known {
             exchange(&mut client, &request, 1000);
         }
-        client.reset();
-        let error = (&server).read(&mut [0; 1]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        reset_by_client(&mut client, &server);
 
         let mut client = Client::connect(&fixture.wire, fixture.address, PORT + 1, Offer::default());
         let server = fixture.accept();
@@ -172,9 +172,7 @@ fn a_reset_with_a_guessed_number_ends_nothing() {
     client.send(b"something else");
     assert_eq!(read(&server), Some(b"something else".to_vec()));
     assert_eq!(client.receive().ack, client.next);
-    client.reset();
-    let error = (&server).read(&mut [0; 1]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    reset_by_client(&mut client, &server);
     assert_eq!(fixture.cache.connections().unwrap(), 0);
 }
 
@@ -187,9 +185,7 @@ fn a_reset_under_way_reaches_the_server() {
     let server = fixture.accept();
     client.send(&request);
     client.receive_data();
-    client.reset();
-    let error = (&server).read(&mut [0; 1]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    reset_by_client(&mut client, &server);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 
 use super::address::listen_address;
 use super::load::positive_time;
-use super::wan::TextOrJson;
+use super::text_or_json::TextOrJson;
 
 /// Parses a number of agents.
 fn agents(text: &str) -> Result<NonZeroU32, String> {

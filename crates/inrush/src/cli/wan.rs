@@ -5,19 +5,12 @@ use std::path::PathBuf;
 
 use ::wan::{BitRate, Changes, Engine, Share};
 use base::{Bytes, Nanos, Seed};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+
+use super::text_or_json::TextOrJson;
 
 /// Maximum number of probes. The probes of a second fit through any path that is worth a check.
 const MOST_PROBES: i64 = 1_000_000;
-
-/// Formats of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TextOrJson {
-    /// A table to read
-    Text,
-    /// One JSON object
-    Json,
-}
 
 /// Simulate a wide-area network on this machine: two networks of their own with a path of delay, jitter,
 /// loss, a rate, and reordering between them. The client is at 10.79.0.2, the server at 10.79.0.1. Needs
