@@ -39,7 +39,7 @@ fn check_shown(request: &str, shown: &str) {
 #[test]
 fn a_connection_is_small() {
     let size = size_of::<http1::server::Connection<std::sync::Arc<std::os::fd::OwnedFd>>>();
-    assert!(size <= 256, "{size} bytes");
+    assert!(size <= 160, "{size} bytes");
 }
 
 #[test]

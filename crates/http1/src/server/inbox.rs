@@ -5,46 +5,51 @@
 
 use super::Buffers;
 
+/// A pointer while it is empty: most connections wait without bytes, and each of them has an inbox.
 #[derive(Debug, Default)]
-pub(super) struct Inbox {
+pub(super) struct Inbox(Option<Box<Held>>);
+
+/// Bytes of which some are used; never all of them.
+#[derive(Debug)]
+struct Held {
     bytes: Vec<u8>,
     used: usize,
 }
 
 impl Inbox {
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.0.is_none()
     }
 
     pub(super) fn pending(&self) -> &[u8] {
-        &self.bytes[self.used..]
+        self.0.as_ref().map_or(&[], |held| &held.bytes[held.used..])
     }
 
     pub(super) fn push(&mut self, bytes: &[u8], buffers: &mut Buffers) {
         if bytes.is_empty() {
             return;
         }
-        if self.bytes.capacity() == 0 {
-            self.bytes = buffers.take();
-        }
+        let held = self.0.get_or_insert_with(|| Box::new(Held { bytes: buffers.take(), used: 0 }));
         // Bytes move only when more arrive, and then at most one head and one reading. All others were used
         // in place.
-        self.bytes.drain(..self.used);
-        self.used = 0;
-        self.bytes.extend_from_slice(bytes);
+        held.bytes.drain(..std::mem::take(&mut held.used));
+        held.bytes.extend_from_slice(bytes);
     }
 
     /// Drops the first `count` pending bytes.
     pub(super) fn consume(&mut self, count: usize, buffers: &mut Buffers) {
-        self.used += count;
-        if self.used >= self.bytes.len() {
-            self.clear(buffers);
+        if let Some(held) = &mut self.0 {
+            held.used += count;
+            if held.used >= held.bytes.len() {
+                self.clear(buffers);
+            }
         }
     }
 
     pub(super) fn clear(&mut self, buffers: &mut Buffers) {
-        buffers.give(std::mem::take(&mut self.bytes));
-        self.used = 0;
+        if let Some(held) = self.0.take() {
+            buffers.give(held.bytes);
+        }
     }
 }
 
@@ -53,17 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_memory_only_while_it_holds_bytes() {
+    fn bytes_wait_in_order_until_used() {
         let mut buffers = Buffers::default();
         let mut inbox = Inbox::default();
         inbox.push(b"", &mut buffers);
-        assert_eq!(inbox.bytes.capacity(), 0);
+        assert!(inbox.is_empty());
         inbox.push(b"abc", &mut buffers);
         inbox.consume(2, &mut buffers);
         inbox.push(b"de", &mut buffers);
         assert_eq!(inbox.pending(), b"cde");
         inbox.consume(3, &mut buffers);
         assert!(inbox.is_empty());
-        assert_eq!(inbox.bytes.capacity(), 0);
     }
 }
