@@ -117,6 +117,7 @@ impl<'a> Check<'a> {
         for server in &self.experiment.servers {
             let name = &server.name;
             let is_command = server.kind == ServerKind::Command;
+            let is_inrush = server.kind == ServerKind::Inrush;
             self.require(is_command != server.command.is_empty(), || {
                 format!("server '{name}': a command goes with kind = \"command\" and with no other")
             });
@@ -124,7 +125,7 @@ impl<'a> Check<'a> {
             self.require(is_command || !others, || {
                 format!("server '{name}': environment and ready go with kind = \"command\"")
             });
-            let ours = matches!(server.kind, ServerKind::Inrush | ServerKind::Herd);
+            let ours = is_inrush || server.kind == ServerKind::Herd;
             let fronts = !server.behind.is_empty();
             self.require(ours || fronts || server.flags.is_empty(), || {
                 format!("server '{name}': flags go with behind, kind = \"inrush\" and kind = \"herd\"")
@@ -132,7 +133,10 @@ impl<'a> Check<'a> {
             self.require(is_command || !fronts, || {
                 format!("server '{name}': behind goes with kind = \"command\"")
             });
-            let speaks_tls = matches!(server.kind, ServerKind::Inrush | ServerKind::Nginx);
+            self.require(is_inrush || server.live_accept_limit.is_none(), || {
+                format!("server '{name}': live-accept-limit goes with kind = \"inrush\"")
+            });
+            let speaks_tls = is_inrush || server.kind == ServerKind::Nginx;
             self.require(speaks_tls || self.experiment.common.tls.is_none(), || {
                 format!("server '{name}': tls goes with kind = \"inrush\" and kind = \"nginx\"")
             });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use base::Limit;
 use serde::Deserialize;
 
 /// The kind of a server.
@@ -112,6 +113,8 @@ pub struct ServerSpec {
     pub backlog: Option<u32>,
     /// The share of one core that it may use; by default the common one.
     pub cpu_quota: Option<f64>,
+    /// For `inrush serve`: the accept-limit that it gets over its admin interface in the middle of the warm-up.
+    pub live_accept_limit: Option<Limit>,
 }
 
 impl ServerSpec {

@@ -125,6 +125,12 @@ fn what_does_not_fit_together_is_said() {
         ("flags = [\"--accept-limit\", \"1\"]", "behind = [0.1]", "server 'one': behind goes with"),
         (
             "flags = [\"--accept-limit\", \"1\"]",
+            "kind = \"nginx\"\nlive-accept-limit = 1",
+            "server 'one': live-accept-limit goes with kind",
+        ),
+        ("flags = [\"--accept-limit\", \"1\"]", "live-accept-limit = 0", "a whole number from 1 up, or inf"),
+        (
+            "flags = [\"--accept-limit\", \"1\"]",
             "kind = \"command\"\ncommand = [\"x\", \"{behind2}\"]\nbehind = [0.1]",
             "server 'one': {behind2}: axis 'behind2' is not known",
         ),

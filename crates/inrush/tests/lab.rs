@@ -165,6 +165,18 @@ fn a_run_leaves_its_records_and_is_not_run_twice() {
 }
 
 #[test]
+fn a_server_gets_its_live_accept_limit() {
+    let folder = with(&TINY.replace("[[load]]", "live-accept-limit = 7\n\n[[load]]"));
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let trials = trials(folder.path());
+    assert_eq!(trials.len(), 4);
+    for trial in trials {
+        assert_eq!(trial["server_status"]["accept_limit"], "7", "{trial}");
+    }
+}
+
+#[test]
 fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
     let folder = with(&format!("{TINY}{HOPELESS}"));
     let run = lab(folder.path(), &["run", "tiny.toml"]);

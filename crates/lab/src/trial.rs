@@ -9,7 +9,7 @@
 
 use std::io;
 
-use base::{Clock, Nanos};
+use base::{Clock, Limit, Nanos};
 use experiment::{Outage, Stack};
 use record::{LoadResult, QueueDepth};
 use serde_json::Value;
@@ -69,6 +69,9 @@ pub enum LoadError {
     /// A server could not be started again.
     #[error("the killed server: {0}")]
     Revive(#[from] StartError),
+    /// The server kept its accept-limit.
+    #[error("the server does not take its live accept-limit: {0}")]
+    AcceptLimit(io::Error),
     /// It failed.
     #[error("the load generator failed, {status}: {stderr}")]
     Failed {
@@ -111,6 +114,8 @@ pub struct Conductor<'a> {
     pub clock: &'a dyn Clock,
     /// Tells whether to stop; asked several times per second.
     pub interrupted: &'a dyn Fn() -> bool,
+    /// The accept-limit that the server gets in the middle of each warm-up.
+    pub live_accept_limit: Option<Limit>,
 }
 
 impl Conductor<'_> {
@@ -136,6 +141,7 @@ impl Conductor<'_> {
             to: None,
             queue: QueueSamples::default(),
             outage: run.outage,
+            live_accept_limit: self.live_accept_limit,
         };
         let mut failure = None;
         let output = child.output(TICK, || {
@@ -186,6 +192,8 @@ struct Watch {
     queue: QueueSamples,
     /// The outage that lies ahead, with its beginning at the end of time once that has passed.
     outage: Option<Outage>,
+    /// The accept-limit that the server is still to get.
+    live_accept_limit: Option<Limit>,
 }
 
 impl Watch {
@@ -193,6 +201,11 @@ impl Watch {
     fn tick(&mut self, conductor: &mut Conductor<'_>, server: &mut RunningServer) -> Result<(), LoadError> {
         let passed = conductor.clock.now() - self.started;
         self.look(passed, &mut conductor.observer, conductor.clock, server.address.port())?;
+        if passed >= self.time.warmup / 2
+            && let Some(limit) = self.live_accept_limit.take()
+        {
+            server.set_accept_limit(conductor.topology, limit).map_err(LoadError::AcceptLimit)?;
+        }
         self.disturb(passed, server, conductor.topology)
     }
 

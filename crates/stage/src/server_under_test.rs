@@ -15,7 +15,7 @@ use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 
-use base::{Clock, Nanos};
+use base::{Clock, Limit, Nanos};
 use serde_json::json;
 use sys::process::Child;
 
@@ -111,9 +111,11 @@ pub fn start(
         Readiness::Connects(address) => {
             reach(address, &|| TcpStream::connect_timeout(&address, STATUS_WITHIN.into()).map(|_| true))
         }
-        Readiness::Replies(address) => reach(address, &|| get(address, "/").map(|reply| !reply.is_empty())),
+        Readiness::Replies(address) => {
+            reach(address, &|| request(address, "GET", "/", "").map(|reply| !reply.is_empty()))
+        }
         Readiness::Answers(address, ref path) => {
-            reach(address, &|| get(address, path).map(|reply| is_fine(&reply)))
+            reach(address, &|| request(address, "GET", path, "").map(|reply| is_fine(&reply)))
         }
     };
     match ready {
@@ -182,9 +184,20 @@ impl RunningServer {
             return Some(json!({ "counters": counted.collect::<serde_json::Map<_, _>>() }));
         }
         let admin = self.admin?;
-        let reply = topology.server.enter(|| get(admin, "/status")).ok()?;
+        let reply = topology.server.enter(|| request(admin, "GET", "/status", "")).ok()?;
         let body = reply.split_once("\r\n\r\n")?.1;
         serde_json::from_str(body).ok()
+    }
+
+    /// Gives one of our servers another accept-limit.
+    ///
+    /// # Errors
+    /// Errors of the connection; a server without an admin interface, or that refuses.
+    pub fn set_accept_limit(&self, topology: &Topology, limit: Limit) -> io::Result<()> {
+        let admin = self.admin.ok_or_else(|| io::Error::other("it has no admin interface"))?;
+        let reply = topology.server.enter(|| request(admin, "PUT", "/accept-limit", &limit.to_string()))?;
+        let refused = || io::Error::other(reply.lines().next().unwrap_or_default().to_owned());
+        is_fine(&reply).then_some(()).ok_or_else(refused)
     }
 
     /// Returns the exit status with the last line of its output if the server or one behind it has ended. Does not block.
@@ -327,12 +340,16 @@ fn quoted(lines: &[String]) -> String {
     lines.last().map_or(String::new(), |line| format!(": {}", line.trim()))
 }
 
-/// Sends one GET and returns the whole reply as text.
-fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+/// Sends one request and returns the whole reply as text.
+fn request(address: SocketAddr, method: &str, path: &str, content: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, STATUS_WITHIN.into())?;
     stream.set_read_timeout(Some(STATUS_WITHIN.into()))?;
     stream.set_write_timeout(Some(STATUS_WITHIN.into()))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let length = content.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{content}"
+    )?;
     let mut reply = String::new();
     stream.take(STATUS_LENGTH_MAX).read_to_string(&mut reply)?;
     Ok(reply)
@@ -388,7 +405,7 @@ mod tests {
                 Err(error) => panic!("{name}: {error}"),
             };
             assert_eq!(running.end().unwrap(), None, "{name}");
-            let reply = topology.client.enter(|| get(running.address, "/a.html")).unwrap();
+            let reply = topology.client.enter(|| request(running.address, "GET", "/a.html", "")).unwrap();
             assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("a page"), "{name}: {reply}");
             assert_eq!(running.status(&topology), None);
             running.stop().unwrap();
