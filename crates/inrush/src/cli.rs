@@ -30,15 +30,14 @@ use clap::{Parser, Subcommand};
 pub use capacity::{CapacityFlags, CapacityOutput};
 pub use cpus::CpuList;
 pub use demo::DemoFlags;
-pub use doctor::{DoctorFlags, DoctorOutput};
+pub use doctor::DoctorFlags;
 pub use fileset::FilesetFlags;
 pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
-pub use herd::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
+pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
 pub use host::HostFlags;
-pub use lab::{CompareFlags, CompareOutput, LabCommand, LabFlags, LabRunFlags};
+pub use lab::{CompareFlags, LabCommand, LabFlags, LabRunFlags};
 pub use load::{
-    Client, Close, HandshakeKind, LoadCommand, LoadCompareFlags, LoadCompareOutput, LoadFlags, Output, Stack,
-    WatchFlags,
+    Client, Close, HandshakeKind, LoadCommand, LoadCompareFlags, LoadFlags, Output, Stack, WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use lab::doctor::{Finding, Findings, finding};
 use serde::Serialize;
 
-use crate::cli::{DoctorFlags, DoctorOutput};
+use crate::cli::{DoctorFlags, TextOrJson};
 use crate::exit::Exit;
 use crate::load::{self, Generator};
 use crate::output;
@@ -25,11 +25,8 @@ pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
     }
 }
 
-fn print(answer: &(impl Display + Serialize), form: DoctorOutput) -> Result<(), Exit> {
-    match form {
-        DoctorOutput::Text => output::text("the findings", &answer.to_string()),
-        DoctorOutput::Json => output::json("the findings", answer),
-    }
+fn print(answer: &(impl Display + Serialize), form: TextOrJson) -> Result<(), Exit> {
+    output::result("the findings", form, answer, || answer.to_string())
 }
 
 /// The clean rate of kernel sockets, which a calibration has measured.

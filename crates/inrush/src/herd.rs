@@ -4,11 +4,11 @@ mod plot;
 
 use std::io::{self, IsTerminal};
 
-use ::herd::{Config, CountedBy, HerdError, Point, Progress, Tasks, Wait};
+use ::herd::{Config, CountedBy, HerdError, Progress, Tasks, Wait};
 
 use sys::say;
 
-use crate::cli::{CountBy, HerdFlags, HerdOutput, HerdTasks, HerdWaiterArguments};
+use crate::cli::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
 use crate::exit::Exit;
 use crate::load::stop_at_signal;
 use crate::output;
@@ -28,7 +28,7 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
     if outcome.points.len() < asked {
         say!("inrush: stopped after {} of {asked} points", outcome.points.len());
     }
-    print(&outcome.points, output)?;
+    output::result("the points", output, &outcome.points, || ::herd::text(&outcome.points))?;
     if let Some(file) = plot {
         std::fs::write(&file, plot::page(&outcome.points))
             .map_err(|error| Exit::Failed(format!("--plot {}: cannot write it: {error}", file.display())))?;
@@ -75,13 +75,6 @@ fn tell(progress: Progress) {
     if io::stderr().is_terminal() {
         let Progress { done, of, wait, waiters } = progress;
         say!("inrush: point {} of {of}: {wait}, {waiters} waiters", done + 1);
-    }
-}
-
-fn print(points: &[Point], form: HerdOutput) -> Result<(), Exit> {
-    match form {
-        HerdOutput::Text => output::text("the points", &::herd::text(points)),
-        HerdOutput::Json => output::json("the points", &points),
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Write};
 
 use serde::Serialize;
 
+use crate::cli::TextOrJson;
 use crate::exit::Exit;
 
 /// Writes a formatted line, as [`text`] does.
@@ -34,6 +35,22 @@ pub fn json(what: &str, value: &impl Serialize) -> Result<(), Exit> {
         serde_json::to_writer_pretty(&mut *out, value)?;
         out.write_all(b"\n")
     })
+}
+
+/// Writes a result in the form that was asked for; `what` names it in an error.
+///
+/// # Errors
+/// The errors of [`text`].
+pub fn result(
+    what: &str,
+    form: TextOrJson,
+    value: &impl Serialize,
+    as_text: impl FnOnce() -> String,
+) -> Result<(), Exit> {
+    match form {
+        TextOrJson::Text => text(what, &as_text()),
+        TextOrJson::Json => json(what, value),
+    }
 }
 
 /// Lends standard output to `fill`, which writes the data; `what` names it in an error.

@@ -52,11 +52,7 @@ fn check(flags: &WanCheckFlags) -> Result<(), Exit> {
     }
     let config = CheckConfig { path: path(&flags.path)?, probes: flags.probes, interval: flags.every };
     let checked = check_path(config).map_err(exit)?;
-    let text = match flags.output {
-        TextOrJson::Text => checked.text(),
-        TextOrJson::Json => json(&checked)?,
-    };
-    output::text("the result", &text)
+    output::result("the result", flags.output, &checked, || checked.text())
 }
 
 fn path(flags: &PathFlags) -> Result<PathConfig, Exit> {

@@ -1,15 +1,8 @@
 //! The flags of `inrush doctor`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-/// Formats of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DoctorOutput {
-    /// A list to read
-    Text,
-    /// A JSON array
-    Json,
-}
+use super::text_or_json::TextOrJson;
 
 /// Show the capabilities of this machine and kernel, and the limits that will bite.
 #[derive(Args, Debug)]
@@ -20,5 +13,5 @@ pub struct DoctorFlags {
 
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: DoctorOutput,
+    pub output: TextOrJson,
 }

@@ -8,6 +8,8 @@ use ::herd::Wait;
 use base::Seed;
 use clap::{Args, ValueEnum};
 
+use super::text_or_json::TextOrJson;
+
 /// Maximum number of waiters. More than that exceed the default limits of any system.
 const MOST_WAITERS: usize = 10_000;
 
@@ -29,15 +31,6 @@ pub enum CountBy {
     TracePoints,
     /// The change of each task's voluntary context switches
     ContextSwitches,
-}
-
-/// Formats of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HerdOutput {
-    /// A table to read, with the paper's numbers
-    Text,
-    /// A JSON array of points
-    Json,
 }
 
 fn waiters(text: &str) -> Result<usize, String> {
@@ -86,7 +79,7 @@ pub struct HerdFlags {
 
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: HerdOutput,
+    pub output: TextOrJson,
 
     /// Write a page with plots beside the paper's numbers
     #[arg(long, value_name = "FILE.html", value_parser = plot_file)]

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+
+use super::text_or_json::TextOrJson;
 
 /// Controlled experiments: servers under loads, repeated, with records and a report.
 #[derive(Args, Debug)]
@@ -82,14 +84,5 @@ pub struct CompareFlags {
 
     /// Output format
     #[arg(long, value_enum, default_value = "text")]
-    pub output: CompareOutput,
-}
-
-/// Formats of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompareOutput {
-    /// A table to read
-    Text,
-    /// A JSON array with an object for each experiment
-    Json,
+    pub output: TextOrJson,
 }

@@ -12,6 +12,7 @@ use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::cpus::{CpuList, cpu_list};
+use super::text_or_json::TextOrJson;
 use crate::meters::Collector;
 
 /// The rule by which sessions begin.
@@ -354,15 +355,6 @@ pub enum LoadCommand {
     Compare(LoadCompareFlags),
 }
 
-/// Formats of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LoadCompareOutput {
-    /// A table to read
-    Text,
-    /// One object: the comparison
-    Json,
-}
-
 /// Compare two results and name the differences that exceed chance within the runs. Two results do not show how much
 /// runs of the same server differ: repeat both in turn before you believe a small difference.
 #[derive(Args, Debug)]
@@ -377,5 +369,5 @@ pub struct LoadCompareFlags {
 
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
-    pub output: LoadCompareOutput,
+    pub output: TextOrJson,
 }

@@ -5,8 +5,8 @@ use clap::ValueEnum;
 /// Formats of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TextOrJson {
-    /// A table to read
+    /// Text to read
     Text,
-    /// One JSON object
+    /// JSON for programs
     Json,
 }

@@ -15,7 +15,7 @@ use record::Manifest;
 use record::clean_rate::{SHARED_SCHEMA, SharedCleanRate, SharedTrial};
 
 use super::{access, exit};
-use crate::cli::{Cli, Command, FleetCalibrateFlags, TextOrJson};
+use crate::cli::{Cli, Command, FleetCalibrateFlags};
 use crate::exit::Exit;
 use crate::load::{self, FullListener, summary::rate};
 use crate::output;
@@ -40,10 +40,7 @@ pub fn run(flags: FleetCalibrateFlags) -> Result<(), Exit> {
         trials,
         manifest: Manifest::of_this_machine(RealClock::new().wall(), Default::default(), None::<Seed>),
     };
-    match flags.output {
-        TextOrJson::Json => output::json("the result", &found),
-        TextOrJson::Text => output::text("the result", &text(&found)),
-    }
+    output::result("the result", flags.output, &found, || text(&found))
 }
 
 /// A run for a moment.

@@ -2,7 +2,7 @@
 
 use report::experiment_runs::{of_folders, text};
 
-use crate::cli::{CompareFlags, CompareOutput};
+use crate::cli::CompareFlags;
 use crate::exit::Exit;
 use crate::output;
 
@@ -11,13 +11,8 @@ pub fn run(flags: &CompareFlags) -> Result<(), Exit> {
     let matters = flags.matters.probability();
     let comparisons = of_folders(&flags.first, &flags.second, matters)
         .map_err(|error| Exit::Failed(format!("{error:#}")))?;
-    match flags.output {
-        CompareOutput::Text => {
-            let tables: Vec<String> = comparisons.iter().map(text).collect();
-            output::text("the rows", &tables.join("\n"))?;
-        }
-        CompareOutput::Json => output::json("the rows", &comparisons)?,
-    }
+    let tables = || comparisons.iter().map(text).collect::<Vec<_>>().join("\n");
+    output::result("the rows", flags.output, &comparisons, tables)?;
     let worse: usize = comparisons.iter().map(|comparison| comparison.worse().count()).sum();
     match worse {
         0 => Ok(()),

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use analysis::load_runs::{Comparison, compare};
+use analysis::load_runs::compare;
 use base::Seed;
 use record::LoadResult;
 
-use crate::cli::{LoadCompareFlags, LoadCompareOutput};
+use crate::cli::LoadCompareFlags;
 use crate::exit::Exit;
 use crate::output;
 
@@ -19,7 +19,7 @@ pub fn run(flags: &LoadCompareFlags) -> Result<(), Exit> {
     let names = [&flags.first, &flags.second].map(|path| path.display().to_string());
     let comparison = compare([(&names[0], &first), (&names[1], &second)], SEED)
         .map_err(|error| Exit::Usage(error.to_string()))?;
-    print(&comparison, flags.output)
+    output::result("the comparison", flags.output, &comparison, || report::load_runs::text(&comparison))
 }
 
 fn read(path: &Path) -> Result<LoadResult, Exit> {
@@ -30,11 +30,4 @@ fn read(path: &Path) -> Result<LoadResult, Exit> {
     }
     let (path, schema, known) = (path.display(), &result.schema, record::load::SCHEMA);
     Err(Exit::Usage(format!("{path} has the schema '{schema}'; expected {known}")))
-}
-
-fn print(comparison: &Comparison, form: LoadCompareOutput) -> Result<(), Exit> {
-    match form {
-        LoadCompareOutput::Text => output::text("the comparison", &report::load_runs::text(comparison)),
-        LoadCompareOutput::Json => output::json("the comparison", comparison),
-    }
 }
