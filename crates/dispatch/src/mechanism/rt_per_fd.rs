@@ -8,58 +8,23 @@
 //! two waits. User space cannot keep the kernel from queueing a second announcement before the first is
 //! fetched. After an overflow every member is polled.
 
-use std::io;
-use std::os::fd::RawFd;
-
-use base::Nanos;
-
-use super::signals::{Delivery, Recovering};
-use super::{Change, Mechanism, MechanismCounts, Poll, RtFetch, RtSignals};
+use super::signals::{Delivery, Recovering, Variant};
+use super::{Mechanism, Poll, RtSignals};
 use crate::capabilities::{Capabilities, Overflow};
-use crate::{Event, Waited};
 
 /// The mechanism with one signal per descriptor. It belongs to the thread that makes it.
-pub struct RtPerFd(Recovering<Poll>);
+pub type RtPerFd = Recovering<OnePerDescriptor>;
 
-impl RtPerFd {
-    /// An empty interest set whose queue is fetched as `fetch` says.
-    ///
-    /// # Errors
-    /// As [`Mechanism::new`].
-    pub fn with(fetch: RtFetch) -> io::Result<RtPerFd> {
-        Recovering::new(fetch, Delivery::Collapsed).map(RtPerFd)
-    }
-}
+/// What sets [`RtPerFd`] apart.
+pub struct OnePerDescriptor;
 
-impl Mechanism for RtPerFd {
+impl Variant for OnePerDescriptor {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "rt-per-fd",
         collapses: true,
         overflow: Overflow::BetweenWaits,
         ..RtSignals::CAPABILITIES
     };
-
-    fn new() -> io::Result<RtPerFd> {
-        RtPerFd::with(RtFetch::Batch)
-    }
-
-    fn configured(settings: &super::Settings) -> io::Result<RtPerFd> {
-        RtPerFd::with(settings.rt_fetch)
-    }
-
-    fn update(&mut self, change: Change) -> io::Result<()> {
-        self.0.update(change)
-    }
-
-    fn closing(&mut self, fd: RawFd) {
-        self.0.closing(fd);
-    }
-
-    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
-        self.0.wait(events, timeout)
-    }
-
-    fn counts(&self) -> MechanismCounts {
-        self.0.counts()
-    }
+    const DELIVERY: Delivery = Delivery::Collapsed;
+    type Recovery = Poll;
 }

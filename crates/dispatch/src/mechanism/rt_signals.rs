@@ -6,30 +6,17 @@
 //! mechanism sleeps in a poll of the queue, so that descriptors that announce nothing are watched beside it. A descriptor that
 //! leaves the array is replaced by the last one, so a change moves one entry at most.
 
-use std::io;
-use std::os::fd::RawFd;
-
-use base::Nanos;
-
-use super::signals::{Delivery, Recovering};
-use super::{Change, Mechanism, MechanismCounts, Poll, RtFetch};
+use super::Poll;
+use super::signals::{Delivery, Recovering, Variant};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
-use crate::{Event, Waited};
 
 /// The mechanism with recovery by poll. It belongs to the thread that makes it.
-pub struct RtSignals(Recovering<Poll>);
+pub type RtSignals = Recovering<EachWithPoll>;
 
-impl RtSignals {
-    /// An empty interest set whose queue is fetched as `fetch` says.
-    ///
-    /// # Errors
-    /// As [`Mechanism::new`].
-    pub fn with(fetch: RtFetch) -> io::Result<RtSignals> {
-        Recovering::new(fetch, Delivery::Each).map(RtSignals)
-    }
-}
+/// What sets [`RtSignals`] apart.
+pub struct EachWithPoll;
 
-impl Mechanism for RtSignals {
+impl Variant for EachWithPoll {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "rt-signals",
         scales: true,
@@ -44,28 +31,6 @@ impl Mechanism for RtSignals {
         exclusive_wake: false,
         settings: &["rt-fetch"],
     };
-
-    fn new() -> io::Result<RtSignals> {
-        RtSignals::with(RtFetch::Batch)
-    }
-
-    fn configured(settings: &super::Settings) -> io::Result<RtSignals> {
-        RtSignals::with(settings.rt_fetch)
-    }
-
-    fn update(&mut self, change: Change) -> io::Result<()> {
-        self.0.update(change)
-    }
-
-    fn closing(&mut self, fd: RawFd) {
-        self.0.closing(fd);
-    }
-
-    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
-        self.0.wait(events, timeout)
-    }
-
-    fn counts(&self) -> MechanismCounts {
-        self.0.counts()
-    }
+    const DELIVERY: Delivery = Delivery::Each;
+    type Recovery = Poll;
 }

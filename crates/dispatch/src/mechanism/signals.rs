@@ -32,7 +32,8 @@ use sys::poll::{self, PollFd, bits};
 use sys::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
-use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
+use super::{Change, Mechanism, MechanismCounts, Settings, poll_bits, poll_event};
+use crate::capabilities::Capabilities;
 use crate::patience::Patience;
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
 
@@ -69,7 +70,7 @@ const ABSENT: Member =
 
 /// The relation of announcements to reports.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Delivery {
+pub enum Delivery {
     /// Each announcement is a report, and a wait fetches one batch.
     Each,
     /// All announcements of a descriptor are one report, and a wait fetches the whole queue.
@@ -97,29 +98,55 @@ struct Signals {
     counts: MechanismCounts,
 }
 
-/// Signals, and the mechanism that finds every ready member after an overflow. It belongs to the thread that makes it.
-pub(super) struct Recovering<R> {
-    signals: Signals,
-    /// All members; the mechanism waits for them only after an overflow.
-    all: R,
+/// A mechanism on real-time signals: its capabilities, and what sets it apart from the others.
+pub trait Variant {
+    /// The mechanism's capabilities.
+    const CAPABILITIES: Capabilities;
+    /// The relation of announcements to reports.
+    const DELIVERY: Delivery;
+    /// Finds every ready member after an overflow.
+    type Recovery: Mechanism;
 }
 
-impl<R: Mechanism> Recovering<R> {
-    pub(super) fn new(fetch: RtFetch, delivery: Delivery) -> io::Result<Recovering<R>> {
-        Ok(Recovering { signals: Signals::new(fetch, delivery)?, all: R::new()? })
+/// Signals, and the mechanism that finds every ready member after an overflow. It belongs to the thread that makes it.
+pub struct Recovering<V: Variant> {
+    signals: Signals,
+    /// All members; the mechanism waits for them only after an overflow.
+    all: V::Recovery,
+}
+
+impl<V: Variant> Recovering<V> {
+    /// An empty interest set whose queue is fetched as `fetch` says.
+    ///
+    /// # Errors
+    /// As [`Mechanism::new`].
+    pub fn with(fetch: RtFetch) -> io::Result<Recovering<V>> {
+        Ok(Recovering { signals: Signals::new(fetch, V::DELIVERY)?, all: V::Recovery::new()? })
+    }
+}
+
+impl<V: Variant> Mechanism for Recovering<V> {
+    const CAPABILITIES: Capabilities = V::CAPABILITIES;
+
+    fn new() -> io::Result<Recovering<V>> {
+        Recovering::with(RtFetch::Batch)
     }
 
-    pub(super) fn update(&mut self, change: Change) -> io::Result<()> {
+    fn configured(settings: &Settings) -> io::Result<Recovering<V>> {
+        Recovering::with(settings.rt_fetch)
+    }
+
+    fn update(&mut self, change: Change) -> io::Result<()> {
         self.signals.update(change)?;
         self.all.update(change)
     }
 
-    pub(super) fn closing(&mut self, fd: RawFd) {
+    fn closing(&mut self, fd: RawFd) {
         self.signals.forget(fd);
         self.all.closing(fd);
     }
 
-    pub(super) fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
         let all = &mut self.all;
         self.signals.wait(events, timeout, |events| {
             while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
@@ -127,7 +154,7 @@ impl<R: Mechanism> Recovering<R> {
         })
     }
 
-    pub(super) fn counts(&self) -> MechanismCounts {
+    fn counts(&self) -> MechanismCounts {
         self.signals.counts
     }
 }
