@@ -73,6 +73,7 @@ fn marked_processes() -> Vec<(Pid, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     use super::super::owner::{MARK, NAME, prefix};
 
@@ -91,8 +92,10 @@ mod tests {
 
     #[test]
     fn a_process_of_a_dead_laboratory_is_found_by_its_mark() {
-        let program = sys::process::Program::new("sleep").arguments(["1000"]);
-        let child = program.environment(MARK, NOBODY.to_string()).start().unwrap();
+        let program = sys::process::Program::new("yes");
+        let mut child = program.environment(MARK, NOBODY.to_string()).start().unwrap();
+        // The kernel shows no environment of a process that is not yet past its exec. This one writes, so it is.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found = marked_processes();
         assert!(
             found
