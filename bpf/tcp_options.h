@@ -3,7 +3,7 @@
  * verifier would otherwise check all orders of the options.
  */
 #pragma once
-#include "kernel_cache.h"
+#include "cache_memory.h"
 
 /* Maximum number of options that are read from a segment. */
 #define OPTIONS 20

@@ -8,7 +8,7 @@ use super::{Answer, ObjectId};
 
 /// `struct tuple` of `bpf/tcp_segment.h`.
 pub(super) type Key = [u8; 36];
-/// `struct flow` of `bpf/kernel_cache.h`, which begins with the time of its last packet.
+/// `struct flow` of `bpf/cache_memory.h`, which begins with the time of its last packet.
 pub(super) type Value = [u8; 168];
 
 /// The key of a connection.

@@ -9,7 +9,7 @@ use sys::shared::SharedArray;
 
 use super::object::{ObjectId, word};
 
-/// `REQUEST_WORDS` of `bpf/kernel_cache.h`.
+/// `REQUEST_WORDS` of `bpf/cache_memory.h`.
 const REQUEST_WORDS: usize = 64;
 /// The longest request, in bytes.
 pub const LONGEST_REQUEST: usize = REQUEST_WORDS * 8;
