@@ -87,6 +87,19 @@ struct Live {
     text: Option<ConfigText>,
 }
 
+impl Live {
+    fn of(plan: &Plan, usual: AcceptLimit) -> Live {
+        Live {
+            limit: plan.limit(),
+            configured: plan.config.accept_limit,
+            usual,
+            settings: plan.settings(),
+            hosts: LiveHosts::of(&plan.config.hosts),
+            text: plan.text(),
+        }
+    }
+}
+
 /// A configuration that was read again.
 #[derive(Debug)]
 pub struct Reread {
@@ -133,10 +146,10 @@ impl Server {
             Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?.inheriting(listeners);
         let refusals = refusal_loop::start(&plan, refusals)?;
         let loops = (architecture.start)(&plan)?;
-        let kernel_cache = match plan.kernel_cache() {
-            Some(cache) => Some((cache.clone(), cache.start_keeper(plan.keepers_materials())?)),
-            None => None,
+        let keeper = |cache: &SharedCache| {
+            Ok::<_, ServeError>((cache.clone(), cache.start_keeper(plan.keepers_materials())?))
         };
+        let kernel_cache = plan.kernel_cache().map(keeper).transpose()?;
         let evicted = Arc::<AtomicU64>::default();
         let meter = || meter(architecture, &plan, &loops, quota);
         if let Some(reports) = plan.load_reports() {
@@ -151,22 +164,10 @@ impl Server {
         let predecessor = starter.map(|starter| {
             Predecessor::new(starter, plan.take_copies(), admin_socket.flatten(), is_activated)
         });
-        let live = Live {
-            limit: plan.limit(),
-            configured: plan.config.accept_limit,
-            usual,
-            settings: plan.settings(),
-            hosts: LiveHosts::of(&plan.config.hosts),
-            text: plan.text(),
-        };
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
-        let overload = plan.overload();
-        let unvouched = hosts::unvouched(&plan.config, plan.settings.tls());
-        let confined = confinement.finish(&plan.config)?;
         Ok(Server {
-            confined,
-            unvouched,
-            overload,
+            unvouched: hosts::unvouched(&plan.config, plan.settings.tls()),
+            overload: plan.overload(),
             loops,
             refusals,
             admin,
@@ -175,11 +176,12 @@ impl Server {
             log,
             kernel_cache,
             certificates,
-            live,
+            live: Live::of(&plan, usual),
             predecessor: Mutex::new(predecessor),
             successor: Mutex::new(successor),
             service_manager,
             announces_by: Some(RealClock::new().now() + BEGUN_WITHIN),
+            confined: confinement.finish(&plan.config)?,
         })
     }
 

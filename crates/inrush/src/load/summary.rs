@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use base::Nanos;
-use record::load::{Agent, Judged};
+use record::load::{Agent, Handshakes, Judged};
 use record::{Latency, LoadResult, Outcomes, Population, Statuses, Verdict};
 
 /// A percentile of all requests: `8.65 ms`, `> 4 s` if it falls among the unanswered, `-` if there are no
@@ -33,6 +33,21 @@ pub fn text(result: &LoadResult) -> String {
 }
 
 fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
+    beginning(out, result)?;
+    rates(out, result)?;
+    latencies(out, result)?;
+    outcomes(out, result)?;
+    for (name, beside) in &result.populations {
+        population(out, name, beside)?;
+    }
+    connections(out, result)?;
+    agents(out, &result.agents)?;
+    handshakes(out, result.handshakes.as_ref())?;
+    verdict(out, result)
+}
+
+/// The conclusion, the thresholds, and what was measured.
+fn beginning(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "{}", result.conclusion)?;
     for Judged { threshold, measured, crossed } in &result.thresholds {
         let judged = if *crossed { "FAIL" } else { "pass" };
@@ -43,7 +58,10 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         "\nmeasured   {:.1} s, seed {}",
         result.duration_s,
         result.manifest.seed.map_or(0, |seed| seed.0)
-    )?;
+    )
+}
+
+fn rates(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     let asked = result.target_per_s.map_or(String::new(), |target| format!("  of {} asked", rate(target)));
     writeln!(out, "offered    {:>10}{asked}", rate(result.offered_per_s))?;
     if result.retries.offered > 0 {
@@ -53,7 +71,10 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     }
     writeln!(out, "sent       {:>10}", rate(result.sent_per_s))?;
     writeln!(out, "replies    {:>10}", rate(result.replies_per_s))?;
-    writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))?;
+    writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))
+}
+
+fn latencies(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(
         out,
         "\n{:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
@@ -77,6 +98,11 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
             Nanos(latency.beyond_ns).approximate()
         )?;
     }
+    Ok(())
+}
+
+/// The ledger by outcome and status, and the part of the retries.
+fn outcomes(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "\n{} requests offered, by outcome", result.offered)?;
     ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
     if result.not_due_at_end > 0 {
@@ -87,9 +113,10 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         writeln!(out, "\n{} of them retries", result.retries.offered)?;
         ledger(out, result.retries.offered, &result.retries.outcomes, result.retries.in_flight_at_end)?;
     }
-    for (name, beside) in &result.populations {
-        population(out, name, beside)?;
-    }
+    Ok(())
+}
+
+fn connections(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     let connections = &result.connections;
     writeln!(
         out,
@@ -98,19 +125,19 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         connections.established,
         connections.sockets_peak,
         result.generator_cpu * 100.0
-    )?;
-    agents(out, &result.agents)?;
-    if let Some(handshakes) = &result.handshakes {
-        writeln!(
-            out,
-            "handshakes  {} full ({}), {} resumed ({})",
-            handshakes.full,
-            rate(handshakes.full_per_s),
-            handshakes.resumed,
-            rate(handshakes.resumed_per_s)
-        )?;
-    }
-    verdict(out, result)
+    )
+}
+
+fn handshakes(out: &mut String, handshakes: Option<&Handshakes>) -> std::fmt::Result {
+    let Some(handshakes) = handshakes else { return Ok(()) };
+    writeln!(
+        out,
+        "handshakes  {} full ({}), {} resumed ({})",
+        handshakes.full,
+        rate(handshakes.full_per_s),
+        handshakes.resumed,
+        rate(handshakes.resumed_per_s)
+    )
 }
 
 /// The agents of a fleet, a line each, and how well they started together.

@@ -277,10 +277,23 @@ fn leave_in_the_middle(server: SocketAddr, random: &mut Random) {
     // Unread bytes make this a reset.
 }
 
-/// Reads a file that changes all the time. Returns false if its bytes are of two versions.
-fn is_of_one_version(client: &mut Client) -> bool {
-    let body = client.get("/changing.txt").body;
-    body.iter().all(|byte| *byte == body[0])
+/// Reads a file that changes all the time, and asserts that its bytes are never of two versions.
+fn reads_whole_versions(server: SocketAddr, goes_on: impl Fn() -> bool) {
+    let mut client = Client::connect(server);
+    while goes_on() {
+        let body = client.get("/changing.txt").body;
+        assert!(body.iter().all(|byte| *byte == body[0]));
+    }
+}
+
+/// Asserts that the kernel has no complaint that it did not have before.
+fn no_complaint_since(before: Option<BTreeSet<String>>) {
+    match (before, complaints()) {
+        (Some(before), Some(after)) => {
+            assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&String>::new());
+        }
+        _ => println!("skipped: the kernel's log cannot be read here"),
+    }
 }
 
 #[test]
@@ -320,12 +333,7 @@ fn mixed_traffic_leaves_no_warning_and_no_connection() {
                     left.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            scope.spawn(|| {
-                let mut client = Client::connect(server);
-                while goes_on() {
-                    assert!(is_of_one_version(&mut client));
-                }
-            });
+            scope.spawn(|| reads_whole_versions(server, goes_on));
             for version in 0..seconds * 10 {
                 pause(Nanos::from_millis(100));
                 change(version);
@@ -337,12 +345,7 @@ fn mixed_traffic_leaves_no_warning_and_no_connection() {
             "{conversations:?} conversations, {left:?} left in the middle, {answers} answers of the kernel"
         );
         assert!(answers > 0);
-        match (before, complaints()) {
-            (Some(before), Some(after)) => {
-                assert_eq!(after.difference(&before).collect::<Vec<_>>(), Vec::<&String>::new());
-            }
-            _ => println!("skipped: the kernel's log cannot be read here"),
-        }
+        no_complaint_since(before);
         if seconds >= 60 {
             forgets_all(&with);
         }

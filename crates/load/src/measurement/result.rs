@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::Nanos;
-use record::load::{Handshakes, Retries, SCHEMA};
+use record::load::{Handshakes, Outcomes, Retries, SCHEMA, Verdict};
 use record::{Distribution, Latency, LoadResult, Manifest};
 
 use crate::measurement::assembly::Assembly;
@@ -51,47 +51,19 @@ pub(crate) fn result(
     manifest: Manifest,
 ) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
+    let missing = missing(plan, share, &reports.populations);
     let ThreadReport { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
     let rate = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
     let (all, again) = (ledger.all(), ledger.retries());
-    let outcomes = all.outcomes();
-    let retries = Retries {
-        offered: again.offered(),
-        in_flight_at_end: again.in_flight_at_end(),
-        outcomes: again.outcomes(),
-        given_up,
-    };
-    let lateness = Distribution::from(&totals.lateness);
-    let (outcomes_of_run, established) = assembly.totals();
-    let populations = populations(plan, share, &reports.populations, ended, duration_s);
-    let beside = plan.config.populations.iter().zip(&reports.populations);
-    let changes = plan.tempo.changes();
-    let (verdict, mut reasons) = verdict::judge(&Evidence {
-        planned: plan.config.duration,
-        measured: ended.saturating_sub(plan.config.warmup),
-        due: times.intended.all(),
-        offered: all.offered(),
-        outcomes: &outcomes,
-        lateness: &lateness,
+    let aside = Aside {
+        ended,
         late: totals.lateness.count_between(LATENESS_P99_MAX.0 + 1, u64::MAX),
-        outcomes_of_run: &outcomes_of_run,
-        established,
-        populations: &populations,
-        missing: beside
-            .filter_map(|(population, report)| {
-                population.missing(share.of(population.clients()), report.open[0])
-            })
-            .collect(),
-        given_up: retries.given_up,
-        rate_changes: changes,
-        above_clean_rate: plan.above_clean_rate(),
-    });
-    let expects_default = plan.config.expected.status == Statuses::default();
-    let remark = verdict::of_statuses(all.statuses(), &outcomes, expects_default);
-    reasons.extend(remark.clone());
-    reasons.extend(reports.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
+        of_run: assembly.totals(),
+        missing,
+        tls_failure: reports.tls_failure,
+    };
     let mut result = LoadResult {
         schema: SCHEMA.to_owned(),
         conclusion: String::new(),
@@ -99,9 +71,14 @@ pub(crate) fn result(
         offered: all.offered(),
         in_flight_at_end: all.in_flight_at_end(),
         not_due_at_end: all.not_due_at_end(),
-        outcomes,
+        outcomes: all.outcomes(),
         statuses: all.statuses().clone(),
-        retries,
+        retries: Retries {
+            offered: again.offered(),
+            in_flight_at_end: again.in_flight_at_end(),
+            outcomes: again.outcomes(),
+            given_up,
+        },
         connections,
         handshakes: plan.tls.as_ref().map(|_| Handshakes {
             full: totals.handshakes_full,
@@ -109,10 +86,7 @@ pub(crate) fn result(
             full_per_s: rate(totals.handshakes_full),
             resumed_per_s: rate(totals.handshakes_resumed),
         }),
-        target_per_s: plan
-            .requests_per_s()
-            .filter(|_| changes == 0)
-            .map(|all| all * share.fraction(plan.lanes())),
+        target_per_s: target_per_s(plan, share),
         offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),
         replies_per_s: rate(totals.replies),
@@ -121,20 +95,73 @@ pub(crate) fn result(
         latency_intended_ns: times.intended,
         latency_sent_ns: times.sent,
         connect_ns: times.connect,
-        lateness_ns: lateness,
+        lateness_ns: Distribution::from(&totals.lateness),
         generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
-        populations,
+        populations: populations(plan, share, &reports.populations, ended, duration_s),
         series: assembly.into_points(),
         thresholds: Vec::new(),
-        verdict,
-        reasons,
+        verdict: Verdict::Valid,
+        reasons: Vec::new(),
         agents: Vec::new(),
         manifest,
     };
+    judge(plan, &mut result, aside);
+    result
+}
+
+/// What the verdict needs beside the figures.
+struct Aside {
+    ended: Nanos,
+    /// Requests that were sent too late.
+    late: u64,
+    /// The outcomes and the established connections of the whole run, warm-up included.
+    of_run: (Outcomes, u64),
+    /// What the populations lack, a sentence each.
+    missing: Vec<String>,
+    tls_failure: Option<String>,
+}
+
+/// Adds the verdict with its reasons, and the conclusion.
+fn judge(plan: &Plan, result: &mut LoadResult, aside: Aside) {
+    let (outcomes_of_run, established) = aside.of_run;
+    let (verdict, mut reasons) = verdict::judge(&Evidence {
+        planned: plan.config.duration,
+        measured: aside.ended.saturating_sub(plan.config.warmup),
+        due: result.latency_intended_ns.all(),
+        offered: result.offered,
+        outcomes: &result.outcomes,
+        lateness: &result.lateness_ns,
+        late: aside.late,
+        outcomes_of_run: &outcomes_of_run,
+        established,
+        populations: &result.populations,
+        missing: aside.missing,
+        given_up: result.retries.given_up,
+        rate_changes: plan.tempo.changes(),
+        above_clean_rate: plan.above_clean_rate(),
+    });
+    let expects_default = plan.config.expected.status == Statuses::default();
+    let remark = verdict::of_statuses(&result.statuses, &result.outcomes, expects_default);
+    reasons.extend(remark.clone());
+    reasons.extend(aside.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
+    (result.verdict, result.reasons) = (verdict, reasons);
     // If most requests failed, the conclusion already names the status.
     let remark = remark.filter(|_| 2 * result.failed() <= result.due());
-    result.conclusion = conclusion::of(&result, remark.as_deref());
-    result
+    result.conclusion = conclusion::of(result, remark.as_deref());
+}
+
+/// The rate that was asked for, in requests per second; `None` if it changed, or if there is none.
+fn target_per_s(plan: &Plan, share: Share) -> Option<f64> {
+    let of_all = plan.requests_per_s().filter(|_| plan.tempo.changes() == 0)?;
+    Some(of_all * share.fraction(plan.lanes()))
+}
+
+/// The sentences about populations that are smaller than asked.
+fn missing(plan: &Plan, share: Share, reports: &[ThreadReport]) -> Vec<String> {
+    let of = |(population, report): (&Population, &ThreadReport)| {
+        population.missing(share.of(population.clients()), report.open[0])
+    };
+    plan.config.populations.iter().zip(reports).filter_map(of).collect()
 }
 
 /// The latencies of one kind of clients.

@@ -15,9 +15,9 @@ use crate::plan::population::Population;
 use crate::plan::retry::Retry;
 use crate::plan::source_addresses::SourceRange;
 use crate::plan::target::Url;
-use crate::plan::tls::{TlsOptions, Trust};
+use crate::plan::tls::TlsOptions;
 use crate::plan::window::Window;
-use crate::plan::workload::{Field, Form, Length, Spec, Think};
+use crate::plan::workload::{Form, Length, Spec, Think};
 
 /// The default connect timeout: above any round trip, below the kernel's first retransmission (1 s), so that
 /// an attempt is one SYN (Banga 1997, section 3.1).
@@ -68,6 +68,17 @@ pub enum Stack {
         /// The server's CPUs, where the kernel receives the packets of a TUN device; the sender's if empty.
         server_cpus: Vec<usize>,
     },
+}
+
+impl Stack {
+    /// The settings by name, as [`Config::describe`] has them.
+    fn describe(&self) -> Vec<(&'static str, String)> {
+        let Stack::User { link, net, server_cpus } = self else { return Vec::new() };
+        let mut settings = vec![("stack", "user".to_owned()), ("link", link.to_string())];
+        settings.extend(net.map(|net| ("source_net", net.to_string())));
+        settings.extend(joined(server_cpus, ",").map(|cpus| ("server_cpus", cpus)));
+        settings
+    }
 }
 
 /// The link that carries the packets of TCP in user space.
@@ -295,9 +306,8 @@ impl Config {
 
     /// Every setting as text, for the manifest.
     pub fn describe(&self) -> BTreeMap<String, String> {
-        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
-        let mut settings = vec![
-            ("urls", urls.join(" ")),
+        let always = [
+            ("urls", joined(&self.urls, " ").unwrap_or_default()),
             ("threads", self.threads.to_string()),
             ("processes", self.processes.to_string()),
             ("close", self.close.to_string()),
@@ -312,63 +322,39 @@ impl Config {
             ("seed", self.seed.to_string()),
             ("interval", self.interval.to_string()),
         ];
-        settings.extend(self.client.describe());
-        if self.processes == Processes::Pair {
-            settings.push(("client", "s-client-pair".to_owned()));
-        }
-        if let Some(length) = &self.requests_per_connection {
-            settings.push(("requests_per_connection", length.to_string()));
-        }
-        if let Some(streams) = &self.streams {
-            settings.push(("protocol", "HTTP/2".to_owned()));
-            settings.push(("streams", streams.to_string()));
-        }
-        if let Some(think) = &self.think {
-            settings.push(("think", think.to_string()));
-        }
-        if let Some(length) = &self.expected.length {
-            settings.push(("expect_length", length.to_string()));
-        }
-        if let Some(digest) = &self.expected.digest {
-            settings.push(("expect_digest", digest.to_string()));
-        }
-        if let Some(deadline) = &self.expected.deadline {
-            settings.push(("deadline", deadline.to_string()));
-        }
+        let given = [
+            ("client", (self.processes == Processes::Pair).then(|| "s-client-pair".to_owned())),
+            ("requests_per_connection", text(&self.requests_per_connection)),
+            ("protocol", self.streams.map(|_| "HTTP/2".to_owned())),
+            ("streams", text(&self.streams)),
+            ("think", text(&self.think)),
+            ("expect_length", text(&self.expected.length)),
+            ("expect_digest", text(&self.expected.digest)),
+            ("deadline", text(&self.expected.deadline)),
+            ("headers", joined(&self.form.fields, "; ")),
+            ("body", text(&self.form.body)),
+            ("populations", joined(&self.populations, " ")),
+            ("source_ip", text(&self.source)),
+        ];
+        let mut settings: Vec<(&str, String)> = always.into_iter().chain(self.client.describe()).collect();
+        settings.extend(given.into_iter().filter_map(|(name, value)| Some((name, value?))));
         if self.urls.iter().any(Url::is_secure) {
-            let trust = match &self.tls.trust {
-                Trust::System => "system".to_owned(),
-                Trust::Roots(path) => path.display().to_string(),
-                Trust::Anybody => "anybody".to_owned(),
-            };
-            settings.push(("tls_trust", trust));
+            settings.push(("tls_trust", self.tls.trust.to_string()));
             settings.push(("tls_resume", self.tls.resume.to_string()));
         }
-        if !self.form.fields.is_empty() {
-            let fields: Vec<String> = self.form.fields.iter().map(Field::to_string).collect();
-            settings.push(("headers", fields.join("; ")));
-        }
-        if let Some(body) = &self.form.body {
-            settings.push(("body", body.to_string()));
-        }
-        if !self.populations.is_empty() {
-            let populations: Vec<String> = self.populations.iter().map(Population::to_string).collect();
-            settings.push(("populations", populations.join(" ")));
-        }
-        if let Some(source) = &self.source {
-            settings.push(("source_ip", source.to_string()));
-        }
-        if let Stack::User { link, net, server_cpus } = &self.stack {
-            settings.push(("stack", "user".to_owned()));
-            settings.push(("link", link.to_string()));
-            settings.extend(net.map(|net| ("source_net", net.to_string())));
-            if !server_cpus.is_empty() {
-                let cpus: Vec<String> = server_cpus.iter().map(usize::to_string).collect();
-                settings.push(("server_cpus", cpus.join(",")));
-            }
-        }
+        settings.extend(self.stack.describe());
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+fn text(value: &Option<impl ToString>) -> Option<String> {
+    value.as_ref().map(ToString::to_string)
+}
+
+/// The texts of a list, or `None` if it is empty.
+fn joined(list: &[impl ToString], between: &str) -> Option<String> {
+    let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
+    (!texts.is_empty()).then(|| texts.join(between))
 }
 
 /// The text is not a number of sockets.

@@ -36,7 +36,8 @@ use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
-use crate::overload_control::ControlledQueue;
+use crate::listener::Listener;
+use crate::overload_control::{AcceptControl, ControlledQueue};
 use crate::plan::{Plan, addresses};
 use crate::service::{Costly, Refusal, SharedSite};
 use crate::setting::{Declaration, Setting};
@@ -120,20 +121,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         Threads::Pool => (pool(config), plan.wake(MT.name, WAKES)?),
         Threads::PerConnection => (1, Wake::All),
     };
-    let (sets, control) = match wake {
-        Wake::Reuseport => {
-            if config.overload != Some(Switch::Off) {
-                sys::say!(
-                    "inrush: overload control is off: with --wake reuseport each thread has an accept queue of its own"
-                );
-            }
-            (plan.listen_uncontrolled(acceptors)?, None)
-        }
-        _ => {
-            let ControlledQueue { listeners, control } = plan.listen_once()?;
-            (vec![listeners], control)
-        }
-    };
+    let (sets, control) = queues(plan, wake, acceptors)?;
     let addresses = addresses(&sets[0]);
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
@@ -179,6 +167,24 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(ended, Err)
     };
     Ok(vec![start_thread("mt".to_owned(), &config.cpus, stop, board, addresses, body)?])
+}
+
+/// Opens the accept queues: one for all threads, with overload control, or one for each.
+fn queues(
+    plan: &Plan,
+    wake: Wake,
+    acceptors: usize,
+) -> Result<(Vec<Vec<Listener>>, Option<AcceptControl>), ServeError> {
+    if wake != Wake::Reuseport {
+        let ControlledQueue { listeners, control } = plan.listen_once()?;
+        return Ok((vec![listeners], control));
+    }
+    if plan.config().overload != Some(Switch::Off) {
+        sys::say!(
+            "inrush: overload control is off: with --wake reuseport each thread has an accept queue of its own"
+        );
+    }
+    Ok((plan.listen_uncontrolled(acceptors)?, None))
 }
 
 fn refuse_what_only_a_pool_has(config: &ServeConfig) -> Result<(), ServeError> {
