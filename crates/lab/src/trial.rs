@@ -9,7 +9,7 @@
 
 use std::io;
 
-use base::{Clock, Limit, Nanos};
+use base::{Clock, Nanos};
 use experiment::{Outage, Stack};
 use record::{LoadResult, QueueDepth};
 use serde_json::Value;
@@ -114,8 +114,6 @@ pub struct Conductor<'a> {
     pub clock: &'a dyn Clock,
     /// Tells whether to stop; asked several times per second.
     pub interrupted: &'a dyn Fn() -> bool,
-    /// The accept-limit that the server gets in the middle of each warm-up.
-    pub live_accept_limit: Option<Limit>,
 }
 
 impl Conductor<'_> {
@@ -141,7 +139,6 @@ impl Conductor<'_> {
             to: None,
             queue: QueueSamples::default(),
             outage: run.outage,
-            live_accept_limit: self.live_accept_limit,
         };
         let mut failure = None;
         let output = child.output(TICK, || {
@@ -192,8 +189,6 @@ struct Watch {
     queue: QueueSamples,
     /// The outage that lies ahead, with its beginning at the end of time once that has passed.
     outage: Option<Outage>,
-    /// The accept-limit that the server is still to get.
-    live_accept_limit: Option<Limit>,
 }
 
 impl Watch {
@@ -201,10 +196,8 @@ impl Watch {
     fn tick(&mut self, conductor: &mut Conductor<'_>, server: &mut RunningServer) -> Result<(), LoadError> {
         let passed = conductor.clock.now() - self.started;
         self.look(passed, &mut conductor.observer, conductor.clock, server.address.port())?;
-        if passed >= self.time.warmup / 2
-            && let Some(limit) = self.live_accept_limit.take()
-        {
-            server.set_accept_limit(conductor.topology, limit).map_err(LoadError::AcceptLimit)?;
+        if passed >= self.time.warmup / 2 {
+            server.change_accept_limit(conductor.topology).map_err(LoadError::AcceptLimit)?;
         }
         self.disturb(passed, server, conductor.topology)
     }

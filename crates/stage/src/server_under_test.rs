@@ -79,6 +79,8 @@ pub struct RunningServer {
     child: Child,
     /// The servers to which it passes requests on.
     pub behind: Vec<RunningServer>,
+    /// The accept-limit that it is still to get while it runs.
+    pub live_accept_limit: Option<Limit>,
     complaints: Receiver<String>,
     /// Its bounds. They stand after the child, because their groups must be removed after the processes have ended.
     cgroups: Vec<Cgroup>,
@@ -125,6 +127,7 @@ pub fn start(
             command,
             child,
             behind: Vec::new(),
+            live_accept_limit: None,
             complaints: lines,
             cgroups,
             recipe,
@@ -189,11 +192,12 @@ impl RunningServer {
         serde_json::from_str(body).ok()
     }
 
-    /// Gives one of our servers another accept-limit.
+    /// Gives one of our servers its live accept-limit, if it is still to get one.
     ///
     /// # Errors
     /// Errors of the connection; a server without an admin interface, or that refuses.
-    pub fn set_accept_limit(&self, topology: &Topology, limit: Limit) -> io::Result<()> {
+    pub fn change_accept_limit(&mut self, topology: &Topology) -> io::Result<()> {
+        let Some(limit) = self.live_accept_limit.take() else { return Ok(()) };
         let admin = self.admin.ok_or_else(|| io::Error::other("it has no admin interface"))?;
         let reply = topology.server.enter(|| request(admin, "PUT", "/accept-limit", &limit.to_string()))?;
         let refused = || io::Error::other(reply.lines().next().unwrap_or_default().to_owned());

@@ -2,10 +2,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+use crate::common::{ANSWER_ALL, Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
 
 fn smped(files: &Files, flags: &[&str]) -> Server {
-    Server::start(&files.root(), &[&["--arch=smped"], flags].concat())
+    Server::start(&files.root(), &[&["--arch=smped", ANSWER_ALL], flags].concat())
 }
 
 /// C_i of each worker.
@@ -18,7 +18,8 @@ pub fn loads(status: &Status) -> Vec<u64> {
 pub fn served(server: &Server, count: usize) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for client in &mut clients {
-        assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
+        let reply = client.get(Files::SMALL.0);
+        assert!(reply.body == pattern(Files::SMALL.1), "{}", reply.head);
     }
     clients
 }

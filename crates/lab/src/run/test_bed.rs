@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use base::{Clock, Limit, Nanos};
+use base::{Clock, Nanos};
 use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
 
 use super::command_lines::{self, Axes};
@@ -23,7 +23,6 @@ pub struct TestBed {
     /// The server. It is the first field because it must end before its namespaces.
     pub running: RunningServer,
     observer: Option<Observer>,
-    live_accept_limit: Option<Limit>,
     /// The network with both sides.
     pub topology: Topology,
 }
@@ -123,16 +122,12 @@ impl TestBed {
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
         running.behind = behind;
+        running.live_accept_limit = server.live_accept_limit;
         let mut observer = Observer::of(&topology).map_err(TestBedError::Network)?;
         if OF_FINAL_ACKS.iter().any(|metric| experiment.needs_metric(metric)) {
             observer.watch_final_acks()?;
         }
-        Ok(TestBed {
-            running,
-            observer: Some(observer),
-            live_accept_limit: server.live_accept_limit,
-            topology,
-        })
+        Ok(TestBed { running, observer: Some(observer), topology })
     }
 
     /// Offers load and observes both sides. Then waits until the server has no connection left, for at most
@@ -151,13 +146,7 @@ impl TestBed {
             Some(observer) => observer,
             None => Observer::of(&self.topology)?,
         };
-        let mut conductor = Conductor {
-            topology: &self.topology,
-            observer,
-            clock,
-            interrupted,
-            live_accept_limit: self.live_accept_limit,
-        };
+        let mut conductor = Conductor { topology: &self.topology, observer, clock, interrupted };
         let seen = conductor.offer(&mut self.running, run);
         let settled = match (&seen, cooldown) {
             (Ok(_), Nanos(1..)) => conductor.settle(&mut self.running, cooldown),

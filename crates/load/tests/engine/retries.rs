@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use load::Client;
+use base::{Nanos, PerSecond};
+use load::{Client, Process, Sockets};
 use record::{LoadResult, Outcome};
 
 use super::servers::Server;
@@ -23,10 +24,14 @@ fn assert_demand(result: &LoadResult, requests: u64) {
 
 #[test]
 fn a_server_that_turns_everybody_away_is_offered_several_times_the_demand() {
-    let result = run(retrying(&Server::replying(BUSY), "fixed:1ms,4"));
-    assert_demand(&result, 100);
+    let mut config = retrying(&Server::replying(BUSY), "fixed:1ms,4");
+    // Few requests and a long time: on a busy machine, too, most of them come to their last retry.
+    config.client =
+        Client::SClient { rate: PerSecond(40.0), arrivals: Process::constant(), sockets: Sockets::Auto };
+    config.duration = Nanos::SECOND;
+    let result = run(config);
+    assert_demand(&result, 40);
     assert_all(&result, Outcome::Shed);
-    assert!(result.retries.offered > 200, "{:?}", result.retries);
     assert!(result.amplification() > 3.0 && result.amplification() <= 5.5, "{}", result.amplification());
     assert!(result.offered_per_s > 3.0 * result.target_per_s.unwrap());
     let in_series: u64 = result.series.iter().map(|point| point.retries).sum();
@@ -45,7 +50,7 @@ fn nothing_is_amplified_where_all_goes_well_or_nobody_retries() {
 fn a_retry_that_succeeds_has_taken_since_the_first_attempt() {
     let server = Server::alternating(BUSY, OK);
     let mut config = retrying(&server, "fixed:20ms");
-    config.expected.deadline = Some(base::Nanos::from_millis(20));
+    config.expected.deadline = Some(Nanos::from_millis(20));
     let result = run(config);
     assert_demand(&result, 100);
     let succeeded = result.retries.outcomes.get(Outcome::Ok);
