@@ -396,8 +396,10 @@ impl Controller {
             (State::Open, None) => (constants.standing, known),
             (State::Open, Some(rate)) => (constants.backlog, rate),
             (State::Shedding, _) => {
-                // Drops beside a short queue are handshakes of distant clients, which need more room.
-                if elapsed.dropped > 0.0 && self.last.queued < before / 2 {
+                // If the queue is short, and cannot have been full since the last tick, the drops are handshakes of
+                // distant clients, which need more room. Beside a long queue they are the echo of the rush.
+                let longest = f64::from(self.last.queued) + elapsed.taken;
+                if elapsed.dropped > 0.0 && !is_long && longest < f64::from(before) {
                     self.far = (self.far * constants.far_growth).min(constants.most_far);
                 }
                 // The recent peak, so that a stall does not shorten the bound.

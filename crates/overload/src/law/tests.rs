@@ -220,7 +220,24 @@ fn handshakes_of_clients_far_away_get_room_while_shedding() {
         bench.signals.dropped += 50;
         bench.tick(140, 100);
     }
-    assert_eq!(bench.decision().backlog, 4096, "drops beside a short queue are theirs");
+    assert_eq!(bench.decision().backlog, 4096, "drops of a queue that was never full are theirs");
+}
+
+#[test]
+fn a_stall_in_a_rush_gives_the_queue_no_more_room() {
+    let (mut bench, _) = Bench::shedding();
+    for _ in 0..5 {
+        // The queue is full for 100 ms. The server then empties it at once, and is stopped again before its tick.
+        bench.now += TICK * 20;
+        bench.signals.dropped += 50;
+        bench.tick(1700, 100);
+    }
+    for _ in 0..5 {
+        // Clients whose final ACK was dropped try again.
+        bench.signals.dropped += 50;
+        bench.tick(140, 800);
+    }
+    assert!(bench.decision().backlog <= 1680, "at most 60 ms of work: {}", bench.decision().backlog);
 }
 
 #[test]
