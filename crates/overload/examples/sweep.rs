@@ -75,9 +75,9 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
     };
     let stalls =
         Scenario { disturbance: Disturbance::Stalls { length: ms(30), every: ms(400) }, ..calm(Costs::FAST) };
-    let stalls_in_a_rush = |costs| Scenario {
+    let stalls_in_a_rush = Scenario {
         disturbance: Disturbance::Stalls { length: ms(60), every: ms(250) },
-        ..rush(costs, 10.0)
+        ..rush(Costs::FAST, 10.0)
     };
     let stall_of_a_second = Scenario {
         disturbance: Disturbance::Stalls { length: ms(1000), every: Nanos::from_secs(1_000_000) },
@@ -101,7 +101,7 @@ fn columns(constants: Constants) -> Vec<(&'static str, String)> {
         ("patient 2 x", with(Scenario { patience: ms(2000), ..rush(Costs::FAST, 2.0) })),
         ("drift 3 x", with(drift(rush(Costs::FAST, 3.0)))),
         ("stall of 1 s", with(stall_of_a_second)),
-        ("stalls in 10 x", with(stalls_in_a_rush(Costs::FAST))),
+        ("stalls in 10 x", with(stalls_in_a_rush)),
         ("sessions 10 x", with(Scenario { sessions: true, ..rush(Costs::FAST, 10.0) })),
         ("after 0.2 s", after(700)),
         ("after 5 s", after(5500)),

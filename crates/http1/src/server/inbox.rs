@@ -58,16 +58,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_wait_in_order_until_used() {
+    fn holds_memory_only_while_it_holds_bytes() {
         let mut buffers = Buffers::default();
         let mut inbox = Inbox::default();
         inbox.push(b"", &mut buffers);
-        assert!(inbox.is_empty());
+        assert!(inbox.0.is_none());
         inbox.push(b"abc", &mut buffers);
         inbox.consume(2, &mut buffers);
         inbox.push(b"de", &mut buffers);
         assert_eq!(inbox.pending(), b"cde");
         inbox.consume(3, &mut buffers);
         assert!(inbox.is_empty());
+        assert!(inbox.0.is_none());
     }
 }

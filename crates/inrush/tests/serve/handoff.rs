@@ -239,9 +239,11 @@ fn without_capabilities_the_dispatcher_passes_descriptors() {
     assert_eq!(lines.len(), 1, "{}", server.said);
     assert!(lines[0].contains("CAP_BPF") && lines[0].ends_with("the dispatcher passes descriptors instead"));
     drop(served(&server, 2));
-    // What a worker has not begun is placed again.
-    let placed = ["first", "idle", "new", "next"].map(|on| format!("placed_on_{on}_worker"));
-    let placed = |status: &Status| placed.iter().map(|name| status.count(name)).sum::<u64>();
-    server.eventually("passed", |status| placed(status) >= 2);
+    // On a busy machine a worker may wait 100 ms for a CPU. What it has not begun is then placed again.
+    let placed = |status: &Status| match status.count("workers_silent") {
+        0 => status.count("placed_on_idle_worker") == 2,
+        _ => status.count("placed_on_idle_worker") >= 1,
+    };
+    server.eventually("passed", placed);
     server.stop_well();
 }

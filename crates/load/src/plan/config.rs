@@ -339,7 +339,7 @@ impl Config {
         let mut settings: Vec<(&str, String)> = always.into_iter().chain(self.client.describe()).collect();
         settings.extend(given.into_iter().filter_map(|(name, value)| Some((name, value?))));
         if self.urls.iter().any(Url::is_secure) {
-            settings.push(("tls_trust", self.tls.trust.to_string()));
+            settings.push(("tls_trust", self.tls.trust.name()));
             settings.push(("tls_resume", self.tls.resume.to_string()));
         }
         settings.extend(self.stack.describe());

@@ -64,11 +64,8 @@ travels_as_text!(
 
 impl Display for Trust {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Trust::System => f.write_str("system"),
-            Trust::Roots(path) => write!(f, "@{}", path.display()),
-            Trust::Anybody => f.write_str("anybody"),
-        }
+        let mark = if matches!(self, Trust::Roots(_)) { "@" } else { "" };
+        write!(f, "{mark}{}", self.name())
     }
 }
 

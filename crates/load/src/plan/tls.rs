@@ -42,6 +42,17 @@ pub enum Trust {
     Anybody,
 }
 
+impl Trust {
+    /// The path of the roots, or the word for the others.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Trust::System => "system".to_owned(),
+            Trust::Roots(path) => path.display().to_string(),
+            Trust::Anybody => "anybody".to_owned(),
+        }
+    }
+}
+
 /// TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
