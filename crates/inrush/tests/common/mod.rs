@@ -15,7 +15,7 @@ mod server;
 pub use client::{Client, Response};
 pub use files::{Files, pattern, set_length};
 pub use prometheus::{check_metrics, samples};
-pub use server::{ANSWER_ALL, PROGRAM, Server, Status, has_ended, pause, sockets};
+pub use server::{PROGRAM, Server, Status, has_ended, pause, sockets};
 
 use std::time::Duration;
 

@@ -53,23 +53,28 @@ fn arguments(root: &Path, flags: &[&str]) -> Vec<OsString> {
 }
 
 /// A flag of a server that must answer all requests. On a busy machine a server is overloaded, and refuses some.
-pub const ANSWER_ALL: &str = "--overload=off";
+const ANSWER_ALL: &str = "--overload=off";
 
 impl Server {
-    /// Serves `root` from one loop on `mechanism`.
+    /// Serves `root` from one loop on `mechanism`, without overload control.
     pub fn sped(root: &Path, mechanism: &str, flags: &[&str]) -> Server {
         let flags = [&["--arch=sped", "--dispatch", mechanism], flags].concat();
         Server::start(root, &flags)
     }
 
-    /// Serves `root` with these flags.
+    /// Serves `root` with these flags, and without overload control.
     pub fn start(root: &Path, flags: &[&str]) -> Server {
+        Server::start_with_control(root, &[flags, &[ANSWER_ALL]].concat())
+    }
+
+    /// Serves `root` with these flags alone, so with overload control unless they turn it off.
+    pub fn start_with_control(root: &Path, flags: &[&str]) -> Server {
         Server::from(Program::new(PROGRAM).arguments(arguments(root, flags)))
     }
 
-    /// Serves what the flags alone name.
+    /// Serves what the flags alone name, without overload control.
     pub fn start_without_root(flags: &[&str]) -> Server {
-        let mut words = arguments(Path::new(""), flags);
+        let mut words = arguments(Path::new(""), &[flags, &[ANSWER_ALL]].concat());
         words.pop();
         Server::from(Program::new(PROGRAM).arguments(words))
     }
@@ -79,11 +84,11 @@ impl Server {
         Server::from(program.arguments(arguments(root, flags)))
     }
 
-    /// Serves `root` with at most `most` descriptors.
+    /// Serves `root` with at most `most` descriptors and without overload control.
     pub fn start_with_descriptors(most: u32, root: &Path, flags: &[&str]) -> Server {
         let script = format!("ulimit -n {most}; exec \"$0\" \"$@\"");
         let program = Program::new("sh").arguments(["-c", &script, PROGRAM]);
-        Server::from(program.arguments(arguments(root, flags)))
+        Server::from(program.arguments(arguments(root, &[flags, &[ANSWER_ALL]].concat())))
     }
 
     /// Serves `root` without any capability.

@@ -8,7 +8,7 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use sys::process::find_program;
 
-use super::common::{ANSWER_ALL, Files, Server};
+use super::common::{Files, Server};
 use super::others::Other;
 use super::processes::server;
 use super::{PATIENCE, inrush, said};
@@ -64,7 +64,7 @@ fn check_against_our_server(secure: bool, flags: &[&str], requests: u64) {
     let [certificate, key] = identity(&files);
     let tls = [format!("--tls-cert={certificate}"), format!("--tls-key={key}")];
     let serve: Vec<&str> = tls.iter().map(String::as_str).filter(|_| secure).collect();
-    let mut server = Server::start(&files.root(), &[&[ANSWER_ALL], &serve[..]].concat());
+    let mut server = Server::start(&files.root(), &serve);
     let url = match secure {
         true => format!("https://localhost:{}{}", server.address.port(), Files::SMALL.0),
         false => format!("http://{}{}", server.address, Files::SMALL.0),
@@ -114,7 +114,7 @@ fn h2load_counts_the_same() {
         return println!("skipped: h2load is not installed");
     }
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &[ANSWER_ALL]);
+    let mut server = Server::start(&files.root(), &[]);
     let url = format!("http://{}{}", server.address, Files::SMALL.0);
     let mut seen_of = |run: &mut dyn FnMut()| {
         let names = ["requests", "responses_2xx", "http2_connections", "accepts"];

@@ -9,7 +9,7 @@ use std::path::Path;
 use base::Nanos;
 use sys::process::{Child, Program, find_program};
 
-use super::common::{ANSWER_ALL, Files, Server};
+use super::common::{Files, Server};
 use super::stacks::{in_namespace, result};
 
 /// A server of others, ended with the test.
@@ -116,7 +116,7 @@ fn apache_answers_tcp_in_user_space() {
 fn haproxy_answers_tcp_in_user_space() {
     in_namespace(|| {
         let files = Files::new();
-        let server = Server::start(&files.root(), &[ANSWER_ALL]);
+        let server = Server::start(&files.root(), &[]);
         let config = |port| {
             let address = server.address;
             format!(

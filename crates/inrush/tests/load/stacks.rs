@@ -7,7 +7,7 @@ use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 use sys::process::find_program;
 
-use super::common::{ANSWER_ALL, Files, Server};
+use super::common::{Files, Server};
 use super::http2::identity;
 use super::{PATIENCE, refused};
 
@@ -62,7 +62,7 @@ fn check_against(secure: bool, flags: &[&str]) {
         let [certificate, key] = identity(&files);
         let tls = [format!("--tls-cert={certificate}"), format!("--tls-key={key}")];
         let serve: Vec<&str> = tls.iter().map(String::as_str).filter(|_| secure).collect();
-        let mut server = Server::start(&files.root(), &[&[ANSWER_ALL], &serve[..]].concat());
+        let mut server = Server::start(&files.root(), &serve);
         let (scheme, host) = if secure { ("https", "localhost") } else { ("http", "127.0.0.1") };
         let url = format!("{scheme}://{host}:{}{}", server.address.port(), Files::SMALL.0);
         let length = format!("--expect-length={}", Files::SMALL.1);

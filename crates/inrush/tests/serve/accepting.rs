@@ -42,9 +42,7 @@ fn set_limit(server: &mut Server, limit: &str) {
 fn a_phase_accepts_as_many_as_the_limit_says() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
-        // Overload control would also limit a phase by time.
-        let flags = ["--accept-limit=1", "--overload=off"];
-        let mut server = Server::sped(&files.root(), mechanism, &flags);
+        let mut server = Server::sped(&files.root(), mechanism, &["--accept-limit=1"]);
         for (limit, phases) in [("1", 25), ("10", 3), ("24", 2), ("7", 4), ("inf", 1), ("1", 25)] {
             set_limit(&mut server, limit);
             assert_eq!(server.status().0["accept_limit"], limit);

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::common::{ANSWER_ALL, Client, Files, PATIENCE, Server, Status, check_metrics, samples};
+use crate::common::{Client, Files, PATIENCE, Server, Status, check_metrics, samples};
 
 #[test]
 fn status_and_metrics_tell_the_same() {
@@ -12,7 +12,7 @@ fn status_and_metrics_tell_the_same() {
         [(&["--arch=sped"][..], 1), (&["--arch=per-core", "--workers=2", "--dispatch=poll"][..], 2)]
     {
         // Overload control would change the length of the queues.
-        let mut server = Server::start(&files.root(), &[flags, &[ANSWER_ALL]].concat());
+        let mut server = Server::start(&files.root(), flags);
         let mut client = server.client();
         for _ in 0..5 {
             client.get(Files::SMALL.0);

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use server::architecture::ALL;
 
 use super::serving::many_at_once;
-use crate::common::{ANSWER_ALL, Client, Files, Server, Status, has_ended, pattern, sockets};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
 
 /// Runs a test on every architecture, with the completion driver, and on smped with each hand-off. The output names the
 /// one that failed.
@@ -88,7 +88,7 @@ fn all_workers_have_begun(server: &mut Server, processes: usize, by_kernel: bool
 fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
     let files = Files::new();
     on_every_architecture(|flags| {
-        let mut server = Server::start(&files.root(), &[flags, &[ANSWER_ALL]].concat());
+        let mut server = Server::start(&files.root(), flags);
         let processes = match flags[0] {
             "--arch=mp" => 24,
             "--arch=smped" | "--arch=amped" => 3,
@@ -108,7 +108,7 @@ fn an_accept_phase_takes_as_many_as_its_limit_at_most() {
     on_every_architecture(|flags| {
         for limit in [1, 3] {
             let accept_limit = format!("--accept-limit={limit}");
-            let flags = [flags, &[&accept_limit, "--burn=300us", ANSWER_ALL]].concat();
+            let flags = [flags, &[&accept_limit, "--burn=300us"]].concat();
             let mut server = Server::start(&files.root(), &flags);
             let mut clients: Vec<Client> = (0..30).map(|_| server.client()).collect();
             clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, "Connection: close\r\n"));

@@ -36,7 +36,7 @@ pub fn user_flags() -> Vec<String> {
 fn start(files: &Files, flags: &[&str]) -> Server {
     let user = user_flags();
     let user: Vec<&str> = user.iter().map(String::as_str).collect();
-    Server::start(&files.root(), &[flags, &user].concat())
+    Server::start_with_control(&files.root(), &[flags, &user].concat())
 }
 
 /// The fields of `/proc/PROCESS/task/THREAD/status`, of every thread.

@@ -307,8 +307,7 @@ fn mixed_traffic_leaves_no_warning_and_no_connection() {
             fs::rename(fresh, files.path("/changing.txt")).unwrap();
         };
         change(0);
-        // Overload control would report the load that this test makes.
-        let flags = ["--arch=sped", "--overload=off"];
+        let flags = ["--arch=sped"];
         let Some(mut with) = start(&files, &flags) else { return };
         let without = Server::start(&files.root(), &flags);
         let (before, seconds) = (complaints(), number("SOAK_SECONDS", 1));

@@ -4,14 +4,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::smped::{loads, served, served_past_the_limit, serves_them_and_ends};
-use crate::common::{ANSWER_ALL, Client, Files, Server, Status, on_every_mechanism, pattern};
+use crate::common::{Client, Files, Server, Status, on_every_mechanism, pattern};
 
 const TWO: &str = "--smped=p-min=2,initial=2,p-max=2";
 
 /// A server whose workers the kernel chooses, or the printed reason why there is none.
 fn kernel(files: &Files, flags: &[&str]) -> Option<Server> {
-    let mut server =
-        Server::start(&files.root(), &[&["--arch=smped", "--handoff=kernel", ANSWER_ALL], flags].concat());
+    let mut server = Server::start(&files.root(), &[&["--arch=smped", "--handoff=kernel"], flags].concat());
     if let Some(reason) = server.said.lines().find(|line| line.contains("--handoff kernel: ")) {
         println!("skipped: {reason}");
         return None;
@@ -233,7 +232,7 @@ fn clients_that_there_is_no_room_for_get_503() {
 #[test]
 fn without_capabilities_the_dispatcher_passes_descriptors() {
     let files = Files::new();
-    let flags = ["--arch=smped", TWO, "--handoff=kernel", ANSWER_ALL];
+    let flags = ["--arch=smped", TWO, "--handoff=kernel"];
     let mut server = Server::start_without_capabilities(&files.root(), &flags);
     let lines: Vec<&str> = server.said.lines().filter(|line| line.contains("--handoff kernel: ")).collect();
     assert_eq!(lines.len(), 1, "{}", server.said);

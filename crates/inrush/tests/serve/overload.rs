@@ -122,7 +122,7 @@ fn a_flood_is_refused_by_the_sink_and_those_admitted_are_answered() {
         &["--arch=knot-a"],
     ] {
         println!("{flags:?}");
-        let mut server = Server::start(&files.root(), &[flags, &[SLOW]].concat());
+        let mut server = Server::start_with_control(&files.root(), &[flags, &[SLOW]].concat());
         assert!(server.said.contains("or are refused by the sink"), "{}", server.said);
         let mut flood = Flood::new(server.address);
         let status = flood.until(&mut server, "refused", |status| sum(status, "refused") > 100);
@@ -147,7 +147,8 @@ fn below_the_capacity_nothing_is_refused() {
     let files = Files::new();
     for flags in [&["--arch=sped"][..], &["--arch=mt", "--workers=2"], &["--arch=mp", "--workers=2"]] {
         println!("{flags:?}");
-        let mut server = Server::start(&files.root(), &[flags, &["--queue-target=5ms"]].concat());
+        let mut server =
+            Server::start_with_control(&files.root(), &[flags, &["--queue-target=5ms"]].concat());
         for _ in 0..300 {
             assert_eq!(server.client().get(Files::SMALL.0).status, 200);
         }
@@ -162,7 +163,7 @@ fn below_the_capacity_nothing_is_refused() {
 #[test]
 fn the_metrics_tell_what_the_control_does() {
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &["--arch=sped", SLOW]);
+    let mut server = Server::start_with_control(&files.root(), &["--arch=sped", SLOW]);
     let mut flood = Flood::new(server.address);
     flood.until(&mut server, "shedding", |status| !all_open(status));
     let status = flood.until(&mut server, "refused", |status| sum(status, "refused") > 0);
@@ -182,7 +183,8 @@ fn the_metrics_tell_what_the_control_does() {
 #[test]
 fn without_overload_control_nothing_is_attached_and_nothing_said() {
     let files = Files::new();
-    let start = |flags: &[&str]| Server::start(&files.root(), &[&["--arch=sped", SLOW], flags].concat());
+    let start =
+        |flags: &[&str]| Server::start_with_control(&files.root(), &[&["--arch=sped", SLOW], flags].concat());
     let (mut with, mut without) = (start(&[]), start(&["--overload=off"]));
     // The difference is the sink.
     assert_eq!(with.sockets(), without.sockets() + 1);
@@ -225,7 +227,7 @@ fn beside_clients(test: impl FnOnce(&NetworkNamespace) + Send) {
 /// A server with a hook on its devices, or the printed reason why there is none.
 fn start_with(hook: &str, files: &Files, flags: &[&str]) -> Option<Server> {
     let hook = format!("--overload-hook={hook}");
-    let server = Server::start(&files.root(), &[&[hook.as_str(), SLOW], flags].concat());
+    let server = Server::start_with_control(&files.root(), &[&[hook.as_str(), SLOW], flags].concat());
     match server.said.lines().find(|line| line.starts_with("inrush: --overload-hook ")) {
         Some(reason) => {
             println!("skipped: {reason}");
@@ -323,7 +325,8 @@ fn requests_that_have_waited_for_too_long_are_refused() {
     ] {
         println!("{flags:?}");
         // 64 connections of 1 ms may wait, and a request is too late after ten targets.
-        let mut server = Server::start(&files.root(), &[flags, &[SLOW, "--queue-target=1ms"]].concat());
+        let mut server =
+            Server::start_with_control(&files.root(), &[flags, &[SLOW, "--queue-target=1ms"]].concat());
         let mut flood = Flood::new(server.address);
         flood.until(&mut server, "too late", |status| status.count("refused_late") > 10);
         let late = flood.end().map(|mut client| client.response()).inspect(assert_answered);
@@ -340,7 +343,7 @@ fn idle_connections_end_earlier_while_the_server_is_half_full_and_refuses() {
     for flags in [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"]] {
         println!("{flags:?}");
         let limits = ["--burn=5ms", "--queue-target=50ms", "--max-connections=200", "--header-timeout=1h"];
-        let mut server = Server::start(&files.root(), &[flags, &limits].concat());
+        let mut server = Server::start_with_control(&files.root(), &[flags, &limits].concat());
         let asked = |mut client: Client| {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
             client

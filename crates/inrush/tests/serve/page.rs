@@ -62,7 +62,8 @@ impl Events {
 #[test]
 fn the_stream_begins_with_the_history_and_goes_on_with_samples() {
     let files = Files::new();
-    let server = Server::start(&files.root(), &["--arch=per-core", "--workers=2", "--queue-target=7ms"]);
+    let server =
+        Server::start_with_control(&files.root(), &["--arch=per-core", "--workers=2", "--queue-target=7ms"]);
     let mut events = Events::open(server.admin_address, "");
     assert_eq!(events.status(), 200);
     let head = events.head.to_ascii_lowercase();
@@ -105,7 +106,7 @@ fn the_stream_begins_with_the_history_and_goes_on_with_samples() {
 #[test]
 fn streams_have_places_of_their_own() {
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &[]);
+    let mut server = Server::start_with_control(&files.root(), &[]);
     let mut open: Vec<Events> = (0..STREAMS).map(|_| Events::open(server.admin_address, "")).collect();
     assert!(open.iter().all(|events| events.status() == 200));
     let refused = Events::open(server.admin_address, "");
@@ -142,7 +143,7 @@ const HTML: &str = "Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\n"
 #[test]
 fn browsers_get_the_page_and_other_programs_the_paths() {
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &["--arch=sped"]);
+    let mut server = Server::start_with_control(&files.root(), &["--arch=sped"]);
     let page = server.admin.get_with("/", HTML);
     assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
     let policy = page.field("content-security-policy").unwrap();
@@ -162,7 +163,7 @@ fn browsers_get_the_page_and_other_programs_the_paths() {
 #[test]
 fn the_target_delay_is_changed_by_what_makes_sense_only() {
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &[]);
+    let mut server = Server::start_with_control(&files.root(), &[]);
     let mut set = |value: &str| put(&mut server.admin, "/queue-target", "Host: localhost\r\n", value);
     assert_eq!(set(" 5ms\n"), (200, "5ms\n".to_owned()));
     for nonsense in ["", "0", "5", "999us", "-1s", "soon", "\u{e9}"] {
@@ -172,7 +173,7 @@ fn the_target_delay_is_changed_by_what_makes_sense_only() {
     assert_eq!(server.admin.get("/queue-target").text(), "5ms\n");
     assert_eq!(server.status().0["overload"]["queue_target_s"], 0.005);
     server.stop_well();
-    let mut uncontrolled = Server::start(&files.root(), &["--overload=off"]);
+    let mut uncontrolled = Server::start_with_control(&files.root(), &["--overload=off"]);
     let (status, text) = put(&mut uncontrolled.admin, "/queue-target", "Host: localhost\r\n", "5ms");
     assert_eq!((status, text.as_str()), (404, "queue-target: this server has no overload control\n"));
     uncontrolled.stop_well();
@@ -181,7 +182,7 @@ fn the_target_delay_is_changed_by_what_makes_sense_only() {
 #[test]
 fn the_page_changes_nothing_without_a_token() {
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &[]);
+    let mut server = Server::start_with_control(&files.root(), &[]);
     let own =
         format!("Host: {0}\r\nOrigin: http://{0}\r\nSec-Fetch-Site: same-origin\r\n", server.admin_address);
     for (path, value) in [("/accept-limit", "3"), ("/queue-target", "3ms")] {

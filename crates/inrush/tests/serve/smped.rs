@@ -2,10 +2,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{ANSWER_ALL, Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
 
 fn smped(files: &Files, flags: &[&str]) -> Server {
-    Server::start(&files.root(), &[&["--arch=smped", ANSWER_ALL], flags].concat())
+    Server::start(&files.root(), &[&["--arch=smped"], flags].concat())
 }
 
 /// C_i of each worker.

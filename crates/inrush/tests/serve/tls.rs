@@ -11,7 +11,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
 
 use super::architectures::on_every_architecture;
-use crate::common::{ANSWER_ALL, Client, Files, PATIENCE, Server, pattern};
+use crate::common::{Client, Files, PATIENCE, Server, pattern};
 
 /// A certificate and its key, in files.
 pub struct Identity {
@@ -175,7 +175,7 @@ fn the_load_generator_and_the_server_agree_on_every_architecture() {
     let identity = Identity::new(&files, "own", &["localhost"]);
     let certificate = identity.certificate.display().to_string();
     on_every_architecture(|flags| {
-        let mut server = start(&files, &[&identity], &[flags, &[ANSWER_ALL]].concat());
+        let mut server = start(&files, &[&identity], flags);
         let url = format!("https://localhost:{}{}", server.address.port(), Files::MEDIUM.0);
         let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
         command.args(["load", &url, "--ca", &certificate, "--rate=50", "--duration=1s", "--warmup=0s"]);

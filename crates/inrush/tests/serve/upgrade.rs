@@ -35,7 +35,7 @@ impl Upgrading {
     }
 
     fn start(files: &Files, flags: &[&str]) -> Upgrading {
-        Upgrading::new(Server::start(&files.root(), &[flags, &["--upgrade=on"]].concat()))
+        Upgrading::new(Server::start_with_control(&files.root(), &[flags, &["--upgrade=on"]].concat()))
     }
 
     fn address(&self) -> SocketAddr {

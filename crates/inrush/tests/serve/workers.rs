@@ -2,10 +2,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{ANSWER_ALL, Client, Files, Server, Status, has_ended, pattern, sockets};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
 
 fn mp(files: &Files, flags: &[&str]) -> Server {
-    Server::start(&files.root(), &[&["--arch=mp", ANSWER_ALL], flags].concat())
+    Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
 }
 
 pub(crate) fn kill(process: u32, signal: Signal) {
