@@ -145,6 +145,17 @@ fn no_file_names_a_place_on_one_machine() {
 }
 
 #[test]
+fn a_row_of_a_table_is_a_line() {
+    let is_page = |path: &&std::path::PathBuf| path.extension().is_some_and(|ending| ending == "md");
+    let found = files(&root()).into_iter().filter(|path| is_page(&path)).filter_map(|path| {
+        let is_wrapped = |line: &&str| line.contains(" |---");
+        let wrapped = read(&path).lines().filter(is_wrapped).count();
+        (wrapped > 0).then(|| shown(&path))
+    });
+    check("these pages have tables of several rows in one line", found, &[]);
+}
+
+#[test]
 fn crates_keep_to_their_budgets() {
     let mut sum = 0;
     let mut over = Vec::new();

@@ -17,7 +17,7 @@ pub(crate) struct Standings {
 struct Open {
     /// The number of threads.
     threads: usize,
-    /// Agents that have reported the interval that ends at `at_s`.
+    /// Threads that have reported the interval that ends at `at_s`.
     told: usize,
     at_s: f64,
     offered_per_s: f64,
@@ -40,7 +40,7 @@ impl Standings {
         &self.shown
     }
 
-    /// Adds an interval of one thread. Returns true if a row has changed.
+    /// Adds an interval of one thread of an agent. Returns true if all its threads have reported the interval.
     pub fn tell(&mut self, index: u32, point: &Point) -> bool {
         let index = index as usize;
         let (Some(open), Some(shown)) = (self.open.get_mut(index), self.shown.get_mut(index)) else {

@@ -85,7 +85,7 @@ pub const INRUSH: &str = "inrush load";
 pub const OVER_TUN: &str = "inrush load, TUN";
 /// The same over AF_XDP.
 pub const OVER_AF_XDP: &str = "inrush load, AF_XDP";
-/// A time longer than any measurement.
+/// More requests than any measurement sends on one connection.
 const REQUESTS_KEPT: &str = "1000000";
 
 const fn ours(name: &'static str, stack: Stack) -> Reader {

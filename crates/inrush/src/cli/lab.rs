@@ -34,7 +34,7 @@ pub enum LabCommand {
         #[command(flatten)]
         flags: LabRunFlags,
     },
-    /// Carry out all experiments that come with this program: every figure of the papers
+    /// Carry out the experiments of the papers that come with this program: every figure
     Paper {
         #[command(flatten)]
         flags: LabRunFlags,
