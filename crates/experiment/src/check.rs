@@ -6,6 +6,7 @@ use base::{Bytes, Nanos};
 use record::experiment::{FAMILIES, METRICS, Value, metric};
 
 use super::claim::{Claim, Measure};
+use super::load::OF_CAPACITY;
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
 use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, ServerSpec, fill};
@@ -35,6 +36,15 @@ pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
     let mut seen = BTreeSet::new();
     check.mistakes.retain(|mistake| seen.insert(mistake.clone()));
     check.mistakes
+}
+
+/// Returns a text with each value of each of its axes, while the others have their first ones.
+fn filled(experiment: &Experiment, text: &str) -> Vec<String> {
+    let axes = || experiment.axes.iter().filter(|axis| placeholders(text).any(|name| name == axis.name));
+    let first = |name: &str| experiment.axis(name).and_then(|axis| axis.values.first());
+    let with = |axis: &str, value| fill(text, |name| if name == axis { Some(value) } else { first(name) });
+    let varied = axes().flat_map(|axis| axis.values.iter().map(|value| with(&axis.name, value)));
+    [fill(text, first)].into_iter().chain(varied).collect()
 }
 
 struct Check<'a> {
@@ -178,13 +188,35 @@ impl<'a> Check<'a> {
         let none = self.experiment.loads.is_empty();
         self.require(serving == 0 || !none, || "there is no [[load]]".to_owned());
         self.require(serving > 0 || none, || "a herd is offered no [[load]]".to_owned());
-        for load in &self.experiment.loads {
-            let Some(rate) = &load.rate else { continue };
-            let first = |axis: &str| self.experiment.axis(axis).and_then(|axis| axis.values.first());
-            if let Err(wrong) = Rate::parse(&fill(rate, first)) {
+        let experiment = self.experiment;
+        for load in &experiment.loads {
+            for rate in load.rate.iter().flat_map(|rate| filled(experiment, rate)) {
+                let wrong = match Rate::parse(&rate) {
+                    Ok(Rate::OfCapacity(_)) if !load.is_relative() => {
+                        format!("'{rate}' is not a rate; write {OF_CAPACITY} in the load, not in the axis")
+                    }
+                    Err(wrong) => wrong,
+                    Ok(_) => continue,
+                };
                 self.mistakes.push(format!("load '{}': rate: {wrong}", load.name));
             }
         }
+        self.outages();
+        let passes_by = self.experiment.loads.iter().any(|load| load.stack.is_in_user_space());
+        self.require(!passes_by || self.experiment.network.is_none(), || {
+            "network: packets of TCP in user space do not pass it; leave stack out".to_owned()
+        });
+        let specweb = self.experiment.loads.iter().any(|load| load.workload.starts_with("specweb99"));
+        let files = &self.experiment.files;
+        self.require(!specweb || files.specweb99 > 0 || files.root.is_some(), || {
+            "a specweb99 workload needs files: specweb99 = 20 under [files]".to_owned()
+        });
+    }
+
+    fn outages(&mut self) {
+        let (plan, quick) = (&self.experiment.plan, &self.experiment.quick);
+        let has_budget = plan.budget.or(quick.budget).is_some();
+        let shortest = plan.duration.min(quick.duration.unwrap_or(plan.duration));
         for (load, outage) in self.experiment.loads.iter().filter_map(|load| Some((&load.name, load.outage?)))
         {
             let has_it = |server: &ServerSpec| (1..=server.behind.len()).contains(&outage.of);
@@ -197,16 +229,13 @@ impl<'a> Check<'a> {
             self.require(outage.from < outage.to, || {
                 format!("load '{load}': outage: expected from before to")
             });
+            self.require(outage.to <= shortest, || {
+                format!("load '{load}': outage: expected to within the duration, at most {shortest}")
+            });
+            self.require(!has_budget, || {
+                format!("load '{load}': outage: a budget may shorten the trials; leave one of the two out")
+            });
         }
-        let passes_by = self.experiment.loads.iter().any(|load| load.stack.is_in_user_space());
-        self.require(!passes_by || self.experiment.network.is_none(), || {
-            "network: packets of TCP in user space do not pass it; leave stack out".to_owned()
-        });
-        let specweb = self.experiment.loads.iter().any(|load| load.workload.starts_with("specweb99"));
-        let files = &self.experiment.files;
-        self.require(!specweb || files.specweb99 > 0 || files.root.is_some(), || {
-            "a specweb99 workload needs files: specweb99 = 20 under [files]".to_owned()
-        });
     }
 
     /// Every name in braces is an axis, and every axis is used.

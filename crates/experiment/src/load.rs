@@ -15,7 +15,7 @@ pub enum Rate {
 }
 
 /// The ending of a multiple of the capacity.
-const OF_CAPACITY: &str = "x capacity";
+pub(super) const OF_CAPACITY: &str = "x capacity";
 
 impl Rate {
     /// Reads `1.5 x capacity`, `2k` or `400`.

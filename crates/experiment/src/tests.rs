@@ -174,6 +174,44 @@ fn what_does_not_fit_together_is_said() {
 }
 
 #[test]
+fn each_value_of_an_axis_makes_a_rate() {
+    let wrong = mistake("values = [0.5, 1, 1.5]", "values = [0.5, 0, 1.5]");
+    assert!(wrong.contains("load 'one-packet': rate: '0 x capacity' is not a rate"), "{wrong}");
+}
+
+#[test]
+fn a_multiple_of_the_capacity_is_told_by_the_load() {
+    let by_axis =
+        SMALL.replace("[0.5, 1, 1.5]", "[\"1.5 x capacity\"]").replace("[1.5]", "[\"1.5 x capacity\"]");
+    let by_axis = by_axis
+        .replace("offered = 1.5", "offered = \"1.5 x capacity\"")
+        .replace("{offered} x capacity", "{offered}");
+    let wrong = Experiment::parse(&by_axis).unwrap_err().to_string();
+    assert!(wrong.contains("write x capacity in the load, not in the axis"), "{wrong}");
+}
+
+#[test]
+fn an_outage_ends_within_a_trial_that_keeps_its_length() {
+    let behind = SMALL.replacen(
+        "[[server]]",
+        "[[server]]\nbehind = [0.1]\nkind = \"command\"\ncommand = [\"x\", \"{behind1}\"]",
+        2,
+    );
+    let behind = behind
+        .replace("flags = [\"--accept-limit\", \"1\"]\n", "")
+        .replace("flags = [\"--accept-limit\", \"inf\"]\n", "");
+    let with = |to: &str, plan: &str| {
+        let outage = format!("x capacity\"\noutage = {{ of = 1, from = \"1s\", to = \"{to}\" }}\n{plan}");
+        Experiment::parse(&behind.replace("x capacity\"", &outage))
+            .map(drop)
+            .map_err(|wrong| wrong.to_string())
+    };
+    assert_eq!(with("2s", ""), Ok(()));
+    assert!(with("4s", "").unwrap_err().contains("expected to within the duration, at most 3s"));
+    assert!(with("2s", "[plan]\nbudget = \"1min\"").unwrap_err().contains("a budget may shorten the trials"));
+}
+
+#[test]
 fn a_user_stack_passes_no_network() {
     for (name, stack) in [("user", Stack::User), ("af-xdp", Stack::AfXdp)] {
         let user = SMALL.replace("rate = ", &format!("stack = \"{name}\"\nrate = "));

@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use lab::fileset::url_paths;
 use lab::library::DEMO;
 use lab::run::RunOptions;
 use record::experiment::{Directory, Form};
+use stage::fileset::url_paths;
 
 use crate::cli::DemoFlags;
 use crate::exit::Exit;

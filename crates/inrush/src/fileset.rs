@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use lab::fileset;
+use stage::fileset;
 
 use crate::cli::FilesetFlags;
 use crate::exit::Exit;

@@ -86,7 +86,8 @@ fn list() -> Result<(), Exit> {
         out!("{:longest$}  {full:>8}  {quick:>8} quick  {}", known.name, experiment.title)?;
     }
     let [full, quick] = sums.map(in_minutes);
-    out!("{:longest$}  {full:>8}  {quick:>8} quick  by lab paper, without the first three", "all of them")
+    let first = library::ALL[0].name;
+    out!("{:longest$}  {full:>8}  {quick:>8} quick  from {first} on, by lab paper", "all of them")
 }
 
 /// A time such as `40 s` or `14 min`.
@@ -166,10 +167,10 @@ fn warn_of_undecidable(experiment: &Experiment, form: &str) -> Result<(), Exit> 
 fn wrong_flags(experiment: &Experiment) -> Vec<String> {
     let lines = run::command_lines::command_lines(experiment);
     let wrong = lines.into_iter().filter_map(|(whose, words)| {
-        let line = ["inrush".to_owned()].into_iter().chain(words);
-        match Cli::try_parse_from(line).map_err(Exit::from) {
-            Err(Exit::Usage(message)) => Some(format!("{whose}: {message}")),
-            _ => None,
+        let parse = |words| Cli::try_parse_from(["inrush".to_owned()].into_iter().chain(words));
+        match words.map(|words| parse(words).map_err(Exit::from)) {
+            Err(message) | Ok(Err(Exit::Usage(message))) => Some(format!("{whose}: {message}")),
+            Ok(_) => None,
         }
     });
     wrong.collect()

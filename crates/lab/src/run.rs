@@ -129,7 +129,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
         tls: served.tls.clone(),
     };
     let mut running = Run {
-        servers: vec![Standing::default(); experiment.servers.len()],
+        failed_starts: vec![0; experiment.servers.len()],
         experiment: &experiment,
         form: options.form,
         settings,
@@ -186,13 +186,6 @@ fn run_record(
     })
 }
 
-/// The failed starts of a server.
-#[derive(Clone, Debug, Default)]
-struct Standing {
-    /// Failed starts in a row.
-    failures: u32,
-}
-
 /// The measured time of trials beside their load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
@@ -215,8 +208,8 @@ struct Run<'a> {
     settings: Settings,
     store: Store,
     surroundings: &'a Surroundings<'a>,
-    /// Each server's standing, in the order of the file.
-    servers: Vec<Standing>,
+    /// Each server's failed starts in a row, in the order of the file.
+    failed_starts: Vec<u32>,
     /// The test bed of the last trial with its server and axes, if the plan does not restart servers.
     kept: Option<(usize, command_lines::Axes, TestBed)>,
     spent: Spent,

@@ -30,7 +30,7 @@ const THREADS_MAX: usize = 4;
 const COUNTERS: [&str; 4] = ["accepts", "accept_phases", "requests", "bytes"];
 
 /// Exit codes of `inrush load` with a result on its standard output.
-const EXIT_WITH_RESULT: [i32; 3] = [0, 3, 5];
+const EXIT_WITH_RESULT: [i32; 4] = [0, 1, 3, 5];
 
 /// The lengths of the two parts of a run of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Conductor<'a> {
     /// The places of server and client.
     pub topology: &'a Topology,
     /// Looks at the server's side.
-    pub observer: Observer,
+    pub observer: &'a mut Observer,
     /// Time.
     pub clock: &'a dyn Clock,
     /// Tells whether to stop; asked several times per second.
@@ -195,7 +195,7 @@ impl Watch {
     /// Observes the server's side, and does what is due.
     fn tick(&mut self, conductor: &mut Conductor<'_>, server: &mut RunningServer) -> Result<(), LoadError> {
         let passed = conductor.clock.now() - self.started;
-        self.look(passed, &mut conductor.observer, conductor.clock, server.address.port())?;
+        self.look(passed, conductor.observer, conductor.clock, server.address.port())?;
         if passed >= self.time.warmup / 2 {
             server.change_accept_limit(conductor.topology).map_err(LoadError::AcceptLimit)?;
         }
@@ -323,5 +323,8 @@ mod tests {
         assert_eq!(error, "the load generator failed, exit status: 2: unknown flag --x");
         assert!(matches!(parse(&output(0, "not json", "")), Err(LoadError::Shape(_))));
         assert!(matches!(parse(&output(3, "", "")), Err(LoadError::Failed { .. })));
+        assert!(matches!(parse(&output(1, "", "a reason")), Err(LoadError::Failed { .. })));
+        // A run in which no request was due ends with 1, and has a result.
+        assert!(matches!(parse(&output(1, "{}", "")), Err(LoadError::Shape(_))));
     }
 }

@@ -324,10 +324,12 @@ fn read_complaints(child: &mut Child) -> Receiver<String> {
 }
 
 fn forward_lines(from: impl Read, to: &SyncSender<String>) {
-    for line in BufReader::new(from).lines() {
-        let Ok(line) = line else { return };
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         // A full channel holds enough lines already.
-        let _ = to.try_send(line);
+        let _ = to.try_send(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
+        line.clear();
     }
 }
 
@@ -377,6 +379,13 @@ mod tests {
         assert_eq!(at("inrush: listening on http://[::1]:80/"), "[::1]:80".parse().ok());
         assert_eq!(at("not listening"), None);
         assert_eq!(at("listening on the roof"), None);
+    }
+
+    #[test]
+    fn a_line_of_any_bytes_is_heard_and_the_next_one_too() {
+        let (sender, lines) = sync_channel(COMPLAINTS);
+        forward_lines(&b"GET /\xff\r\nlast"[..], &sender);
+        assert_eq!(lines.try_iter().collect::<Vec<_>>(), ["GET /\u{fffd}", "last"]);
     }
 
     #[test]

@@ -190,20 +190,14 @@ impl Topology {
     pub fn with(options: &TopologyOptions) -> io::Result<Topology> {
         let cpus = options.cpus.clone().map_or_else(sys::cpu::allowed, Ok)?;
         let sides = sides(&cpus, options)?;
-        if cpus.len() < 2 {
-            let mut topology = Topology::loopback(sides);
-            topology.warnings.push(
-                "There is only one CPU: the load generator takes its time from the server, so capacities \
-                 are low and what happens past them is a mixture of both."
-                    .to_owned(),
-            );
-            return Ok(topology.without_settings(options));
-        }
+        let one_cpu = cpus.len() < 2;
         if let Some(flags) = &options.path {
-            return Topology::far_away(sides, flags)?.with_settings(options);
+            let far = Topology::far_away(sides, flags)?.with_settings(options)?;
+            return Ok(if one_cpu { far.on_one_cpu() } else { far });
         }
-        if options.loopback {
-            return Ok(Topology::loopback(sides).without_settings(options));
+        if options.loopback || one_cpu {
+            let loopback = Topology::loopback(sides).without_settings(options);
+            return Ok(if one_cpu { loopback.on_one_cpu() } else { loopback });
         }
         match Topology::namespaces(sides.clone()) {
             Ok(topology) => topology.with_settings(options),
@@ -215,6 +209,16 @@ impl Topology {
                 Ok(topology.without_settings(options))
             }
         }
+    }
+
+    /// Warns that both sides share a CPU.
+    fn on_one_cpu(mut self) -> Topology {
+        self.warnings.push(
+            "There is only one CPU: the load generator takes its time from the server, so capacities are low and what \
+             happens past them is a mixture of both."
+                .to_owned(),
+        );
+        self
     }
 
     /// Settings of both namespaces.

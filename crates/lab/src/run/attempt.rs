@@ -6,7 +6,7 @@ use experiment::ServerKind;
 use record::Verdict;
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 
-use super::test_bed::{TestBed, TestBedError};
+use super::test_bed::{Place, TestBed, TestBedError};
 use super::{INTERRUPTED, Run, START_FAILURES, command_lines, metrics};
 use crate::trial::{LoadError, RunTime, Seen};
 use stage::server_under_test::StartError;
@@ -101,7 +101,8 @@ impl Run<'_> {
 
     fn load(&mut self, order: usize, time: RunTime, trial: &mut TrialRecord) -> Result<(), Failure> {
         let point = self.plan[order].point.clone();
-        let mut test_bed = self.test_bed(point.server, &point.axes)?;
+        let place = Place { axes: &point.axes, seed: self.seed(trial.repeat) };
+        let mut test_bed = self.test_bed(point.server, place)?;
         let load = &self.experiment.loads[point.load.expect("a server that serves has a load")];
         let offer = command_lines::Offer {
             address: test_bed.running.address,
@@ -109,7 +110,7 @@ impl Run<'_> {
             capacity_per_s: trial.capacity_per_s,
             rate_per_s: None,
             time,
-            seed: self.seed(trial.repeat),
+            seed: place.seed,
         };
         let run = command_lines::load(load, &point.axes, offer).map_err(Failure::Because)?;
         let restart = self.experiment.plan.restart;
@@ -164,15 +165,16 @@ impl Run<'_> {
         trial.client = Some(seen.load);
     }
 
-    /// Returns the test bed for a server at a point: the last trial's if it may be kept, otherwise a new one.
-    pub(super) fn test_bed(&mut self, server: usize, axes: &command_lines::Axes) -> Result<TestBed, Failure> {
+    /// Returns the test bed for a server at a place: the last trial's if it may be kept, otherwise a new one.
+    pub(super) fn test_bed(&mut self, server: usize, place: Place<'_>) -> Result<TestBed, Failure> {
         let spec = &self.experiment.servers[server];
-        let flags = |axes: &command_lines::Axes| {
-            spec.texts().map(|text| command_lines::filled(text, axes)).collect::<Vec<_>>()
+        let texts = |axes: &command_lines::Axes| {
+            let texts = spec.texts().chain(self.experiment.stage_texts());
+            texts.map(|text| command_lines::filled(text, axes)).collect::<Vec<_>>()
         };
         if let Some((kept, of, mut test_bed)) = self.kept.take()
             && kept == server
-            && flags(&of) == flags(axes)
+            && texts(&of) == texts(place.axes)
             && test_bed.running.end()?.is_none()
         {
             return Ok(test_bed);
@@ -180,21 +182,21 @@ impl Run<'_> {
         let prepared = TestBed::prepare(
             self.experiment,
             spec,
-            axes,
+            place,
             &self.settings,
             self.surroundings.cpus,
             self.surroundings.clock,
         );
         match prepared {
             Ok(test_bed) => {
-                self.servers[server].failures = 0;
+                self.failed_starts[server] = 0;
                 self.store.run.servers[server].command.clone_from(&test_bed.running.command);
                 Ok(test_bed)
             }
             Err(error) => {
-                self.servers[server].failures += 1;
+                self.failed_starts[server] += 1;
                 let hopeless = matches!(error, TestBedError::Start(StartError::NotInstalled(_)));
-                if hopeless || self.servers[server].failures >= START_FAILURES {
+                if hopeless || self.failed_starts[server] >= START_FAILURES {
                     self.exclude(server, error.to_string());
                 }
                 Err(Failure::Because(error.to_string()))

@@ -6,7 +6,7 @@ use record::Verdict;
 use record::experiment::CapacityRecord;
 
 use super::attempt::Failure;
-use super::test_bed::TestBed;
+use super::test_bed::{Place, TestBed};
 use super::{INTERRUPTED, Run, command_lines, schedule};
 use crate::capacity::{self, Capacity, Search};
 use crate::trial::LoadError;
@@ -15,6 +15,8 @@ use crate::trial::LoadError;
 const FIRST_GUESS_PER_S: f64 = 1_000.0;
 /// The first load for the next server, as a share of the capacity of the one before it.
 const NEXT_GUESS: f64 = 0.6;
+/// Runs of a slow server's search after which a load counts as too low to find a capacity.
+const RUNS_WITHOUT_REQUEST: u32 = 10;
 
 impl Run<'_> {
     /// Finds every capacity that is not known yet. Leaves out a server without a capacity.
@@ -39,6 +41,7 @@ impl Run<'_> {
                 Ok(capacity) if capacity.per_s > 0.0 => self.note(server, load, capacity),
                 Ok(_) => self.exclude(server, "it answered none of the requests correctly".to_owned()),
                 Err(Failure::Interrupted) => bail!("{INTERRUPTED}"),
+                Err(Failure::Because(_)) if self.store.run.servers[server].excluded.is_some() => {}
                 Err(Failure::Because(reason)) => self.exclude(server, reason),
             }
         }
@@ -76,17 +79,30 @@ impl Run<'_> {
     fn search(&mut self, server: usize, load: usize) -> Result<Capacity, Failure> {
         let axes: command_lines::Axes =
             self.experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
-        let mut test_bed = self.test_bed(server, &axes)?;
+        let place = Place { axes: &axes, seed: self.experiment.plan.seed };
+        // As in a trial, a start may fail a few times.
+        let mut test_bed = loop {
+            match self.test_bed(server, place) {
+                Err(Failure::Because(_)) if self.store.run.servers[server].excluded.is_none() => {}
+                made => break made?,
+            }
+        };
         let before = self.store.run.capacities.last().map(|capacity| capacity.per_s * NEXT_GUESS);
         let guess = self.experiment.capacity.guess.or(before).unwrap_or(FIRST_GUESS_PER_S);
         let (_, narrowing_runs) = schedule::search_run(self.form);
         let mut runs = 0;
         capacity::search(Search { first_guess_per_s: guess, narrowing_runs }, |per_s| {
-            runs += 1;
-            self.measure(&mut test_bed, load, &axes, per_s, runs)
+            for _ in 0..RUNS_WITHOUT_REQUEST {
+                runs += 1;
+                if let Some(offered) = self.measure(&mut test_bed, load, &axes, per_s, runs)? {
+                    return Ok(offered);
+                }
+            }
+            Err(Failure::Because("no request was due in any run of the search".to_owned()))
         })
     }
 
+    /// Offers a load; `None` if no request was due in the measured time.
     fn measure(
         &self,
         test_bed: &mut TestBed,
@@ -94,7 +110,7 @@ impl Run<'_> {
         axes: &command_lines::Axes,
         per_s: f64,
         run: u32,
-    ) -> Result<OfferedLoad, Failure> {
+    ) -> Result<Option<OfferedLoad>, Failure> {
         let (time, _) = schedule::search_run(self.form);
         let offer = command_lines::Offer {
             address: test_bed.running.address,
@@ -107,15 +123,17 @@ impl Run<'_> {
         let run = command_lines::load(&self.experiment.loads[load], axes, offer).map_err(Failure::Because)?;
         let (clock, interrupted) = (self.surroundings.clock, self.surroundings.interrupted);
         let cooldown = self.experiment.plan.cooldown;
-        let seen = test_bed.offer(run, cooldown, clock, interrupted).map_err(|error| match error {
-            LoadError::Interrupted => Failure::Interrupted,
-            other => Failure::Because(other.to_string()),
-        })?;
-        Ok(OfferedLoad {
+        let seen = test_bed.offer(run, cooldown, clock, interrupted);
+        let seen = match (seen, test_bed.ended()?) {
+            (Err(LoadError::Interrupted), _) => return Err(Failure::Interrupted),
+            (_, Some(end)) => return Err(Failure::Because(end)),
+            (seen, None) => seen.map_err(|error| Failure::Because(error.to_string()))?,
+        };
+        Ok((seen.load.verdict != Verdict::NotMeasured).then_some(OfferedLoad {
             offered_per_s: seen.load.offered_per_s,
             goodput_per_s: seen.load.goodput_per_s,
             generator_limited: seen.load.verdict == Verdict::GeneratorLimited,
-        })
+        }))
     }
 
     fn note(&mut self, server: usize, load: usize, found: Capacity) {

@@ -2,7 +2,7 @@
 //!
 //! Owns the command line of `inrush load`, of a server and of a herd for one point of an experiment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use base::Seed;
@@ -70,8 +70,8 @@ pub fn recipe(
     }
 }
 
-/// Returns the flags of `inrush wan run` at a point.
-pub fn path(network: &Network, axes: &Axes) -> Vec<String> {
+/// Returns the flags of `inrush wan run` at a point. The seed decides which packets are lost, and how long others take.
+pub fn path(network: &Network, axes: &Axes, seed: Seed) -> Vec<String> {
     let flags = [
         ("--delay", &network.delay),
         ("--jitter", &network.jitter),
@@ -79,7 +79,8 @@ pub fn path(network: &Network, axes: &Axes) -> Vec<String> {
         ("--rate", &network.rate),
     ];
     let given = flags.into_iter().filter_map(|(flag, text)| Some((flag, text.as_ref()?)));
-    given.flat_map(|(flag, text)| [flag.to_owned(), filled(text, axes)]).collect()
+    let given = given.map(|(flag, text)| (flag, filled(text, axes)));
+    given.chain([("--seed", seed.to_string())]).flat_map(|(flag, text)| [flag.to_owned(), text]).collect()
 }
 
 /// Returns the arguments of `inrush herd` at a point.
@@ -88,9 +89,9 @@ pub fn herd(server: &ServerSpec, axes: &Axes, seed: Seed) -> Vec<String> {
     ours.into_iter().chain([seed.to_string()]).chain(all_filled(&server.flags, axes)).collect()
 }
 
-/// Returns the command lines of Inrush in an experiment, each with the name of its server or load. Varies each
-/// axis alone.
-pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
+/// Returns the command lines of Inrush in an experiment, each with the name of its server or load, or what is wrong with
+/// a load. Varies each axis alone.
+pub fn command_lines(experiment: &Experiment) -> Vec<(String, Result<Vec<String>, String>)> {
     let mut lines = Vec::new();
     for axes in sample_points(experiment) {
         for server in &experiment.servers {
@@ -99,12 +100,13 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
                 kind if kind != ServerKind::Inrush && server.behind.is_empty() => continue,
                 _ => ["serve".to_owned()].into_iter().chain(flags(experiment, server, &axes)).collect(),
             };
-            lines.push((format!("server '{}'", server.name), arguments));
+            lines.push((format!("server '{}'", server.name), Ok(arguments)));
         }
         if let Some(network) = &experiment.network {
-            let arguments = ["wan", "run"].map(str::to_owned).into_iter().chain(path(network, &axes));
+            let flags = path(network, &axes, experiment.plan.seed);
+            let arguments = ["wan", "run"].map(str::to_owned).into_iter().chain(flags);
             let arguments = arguments.chain(["--", "true"].map(str::to_owned));
-            lines.push(("network".to_owned(), arguments.collect()));
+            lines.push(("network".to_owned(), Ok(arguments.collect())));
         }
         for spec in &experiment.loads {
             let offer = Offer {
@@ -115,10 +117,8 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Vec<String>)> {
                 time: schedule::trial_run(experiment),
                 seed: experiment.plan.seed,
             };
-            // The check of the file has reported a wrong rate already.
-            lines.extend(
-                load(spec, &axes, offer).ok().map(|run| (format!("load '{}'", spec.name), run.arguments)),
-            );
+            let run = load(spec, &axes, offer).map(|run| run.arguments);
+            lines.push((format!("load '{}'", spec.name), run));
         }
     }
     lines.sort();
@@ -138,9 +138,8 @@ pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
         }
         ServerKind::Inrush | ServerKind::Herd => None,
     });
-    let mut missing: Vec<&str> = programs.filter(|name| sys::process::find_program(name).is_none()).collect();
-    missing.dedup();
-    missing
+    let programs: BTreeSet<&str> = programs.collect();
+    programs.into_iter().filter(|name| sys::process::find_program(name).is_none()).collect()
 }
 
 /// Returns the point with every axis at its first value. Adds a point for each further value of an axis, with the
@@ -298,6 +297,24 @@ mod tests {
         assert!(!arguments(0.0).contains("--rate") && !arguments(0.0).contains("idle"), "{}", arguments(0.0));
         assert!(arguments(0.0).ends_with("--population cold:30 --client closed --sockets 0"));
         assert!(arguments(6000.0).contains("--population idle:6000"));
+    }
+
+    #[test]
+    fn a_path_loses_other_packets_in_each_repetition() {
+        let network: Network = toml::from_str("delay = '{delay}ms'\nloss = '1%'").unwrap();
+        let flags = |seed| path(&network, &axes(&[("delay", 5.0)]), Seed(seed)).join(" ");
+        assert_eq!(flags(7), "--delay 5ms --loss 1% --seed 7");
+        assert_eq!(flags(8), "--delay 5ms --loss 1% --seed 8");
+    }
+
+    #[test]
+    fn a_command_line_tells_what_is_wrong_with_a_load() {
+        let text = "title = 'x'\n[[server]]\nname = 'a'\n[[load]]\nname = 'b'\nrate = '9'\n\
+                    requests-per-connection = 'many'\n[[figure]]\nid = 'f'\ntitle = 'f'\nx = 'offered_per_s'\n\
+                    y = 'goodput_per_s'";
+        let lines = command_lines(&Experiment::parse(text).unwrap());
+        let wrong = lines.into_iter().find_map(|(_, line)| line.err());
+        assert_eq!(wrong.unwrap(), "'many' is not a number of requests; expected 1, N or LO..HI");
     }
 
     #[test]

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use experiment::Experiment;
-use tempfile::TempDir;
-
-use crate::fileset;
+use stage::fileset;
 use stage::identity::Identity;
 use stage::owner;
+use tempfile::TempDir;
 
 /// A folder that is served. Dropping it removes generated files.
 pub struct Served {

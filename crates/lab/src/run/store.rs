@@ -61,14 +61,16 @@ impl Store {
                     run.name
                 );
             }
-            run.capacities = earlier.capacities;
-            run.manifest = earlier.manifest;
-            run.finished = earlier.finished;
-            if run.finished {
-                // Keeps the list of excluded servers; the resumed run tries them again.
-                run.servers = earlier.servers;
-                run.warnings = earlier.warnings;
+            if !earlier.finished && earlier.topology.kind != run.topology.kind {
+                bail!(
+                    "{} holds a part of a run whose two sides were joined otherwise (see inrush doctor); continue it \
+                     with the same rights, give another --out or remove it",
+                    directory.path.display(),
+                );
             }
+            // A run that was broken off tries the excluded servers again.
+            let servers = if earlier.finished { earlier.servers } else { run.servers };
+            run = RunRecord { servers, ..earlier };
         }
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         for trial in directory.attempts()?.0 {
@@ -181,6 +183,24 @@ mod tests {
         let read = Directory::new(folder.path()).read().unwrap();
         assert_eq!(read.trials.iter().map(|t| (t.order, t.attempt)).collect::<Vec<_>>(), [(0, 1), (3, 2)]);
         assert_eq!(read.superseded.len(), 1);
+    }
+
+    #[test]
+    fn a_part_of_a_run_keeps_its_network_and_its_warnings() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        store.run.warnings.push("a lower bound".to_owned());
+        store.flush().unwrap();
+        let other = Topology { kind: TopologyKind::Namespaces, warnings: Vec::new() };
+        let elsewhere = RunRecord { topology: other.clone(), ..run("a") };
+        let error = Store::open(folder.path().to_owned(), elsewhere.clone()).unwrap_err().to_string();
+        assert!(error.contains("were joined otherwise"), "{error}");
+        let mut store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        assert_eq!(store.run.warnings, ["a lower bound"]);
+        store.run.finished = true;
+        store.flush().unwrap();
+        let store = Store::open(folder.path().to_owned(), elsewhere).unwrap();
+        assert_eq!(store.run.topology.kind, TopologyKind::Loopback);
     }
 
     #[test]

@@ -3,17 +3,18 @@
 //! A trial with a server of its own gets namespaces of its own, too. The queues, TIME-WAITs and cached peers of an
 //! earlier trial vanish with its namespaces, at once instead of after a minute.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use base::{Clock, Nanos};
+use base::{Clock, Nanos, Seed};
 use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
 
 use super::command_lines::{self, Axes};
 use super::metrics::OF_FINAL_ACKS;
-use crate::fileset;
 use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 use stage::cgroup::{Bound, Cgroup};
+use stage::fileset;
 use stage::kernel::Observer;
 use stage::server_under_test::{self, RunningServer, Settings, StartError, recipe};
 use stage::topology::{Topology, TopologyOptions};
@@ -22,7 +23,7 @@ use stage::topology::{Topology, TopologyOptions};
 pub struct TestBed {
     /// The server. It is the first field because it must end before its namespaces.
     pub running: RunningServer,
-    observer: Option<Observer>,
+    observer: Observer,
     /// The network with both sides.
     pub topology: Topology,
 }
@@ -35,27 +36,36 @@ pub enum TestBedError {
     Start(#[from] StartError),
     /// The network cannot be made.
     #[error("cannot make the network: {0}")]
-    Network(std::io::Error),
+    Network(io::Error),
     /// The server's bounds cannot be made.
     #[error("cannot bound its CPU time, memory or disk, which needs root: {0}")]
-    Bound(std::io::Error),
+    Bound(io::Error),
     /// Drops cannot be counted by kind.
     #[error(transparent)]
     Watch(#[from] bpf::BpfError),
     /// The files cannot be taken out of memory.
     #[error("cannot take the files out of memory: {0}")]
-    Files(std::io::Error),
+    Files(io::Error),
 }
 
-/// Returns the options of an experiment's topology at a point. Without a point they have no path, and no kernel
+/// A point of an experiment in one repetition.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The values of the axes.
+    pub axes: &'a Axes,
+    /// The seed of the repetition, for the path between the two sides.
+    pub seed: Seed,
+}
+
+/// Returns the options of an experiment's topology at a place. Without a place they have no path, and no kernel
 /// settings that depend on one.
-pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> TopologyOptions {
+pub fn options(experiment: &Experiment, place: Option<Place<'_>>, cpus: &[usize]) -> TopologyOptions {
     let spec = &experiment.topology;
-    let network = axes.and_then(|axes| Some((axes, experiment.network.as_ref()?)));
+    let network = place.and_then(|place| Some((place, experiment.network.as_ref()?)));
     let sysctls = spec.sysctls.iter().filter_map(|(name, value)| {
         let text = value.to_string();
         let is_whole = placeholders(&text).next().is_none();
-        let text = axes.map(|axes| command_lines::filled(&text, axes)).or(is_whole.then_some(text))?;
+        let text = place.map(|place| command_lines::filled(&text, place.axes)).or(is_whole.then_some(text))?;
         Some((name.clone(), text))
     });
     TopologyOptions {
@@ -64,12 +74,12 @@ pub fn options(experiment: &Experiment, axes: Option<&Axes>, cpus: &[usize]) -> 
         server_cpus: spec.server_cpus.clone(),
         client_cpus: spec.client_cpus.clone(),
         sysctls: sysctls.collect(),
-        path: network.map(|(axes, network)| command_lines::path(network, axes)),
+        path: network.map(|(place, network)| command_lines::path(network, place.axes, place.seed)),
     }
 }
 
 /// Makes the control groups that bound a server whose files are in `root`.
-fn cgroups(common: &Common, quota: Option<f64>, root: &Path) -> std::io::Result<Vec<Cgroup>> {
+fn cgroups(common: &Common, quota: Option<f64>, root: &Path) -> io::Result<Vec<Cgroup>> {
     let mut bounds = Vec::new();
     bounds.extend(quota.map(Bound::Cores));
     bounds.extend(common.memory.map(Bound::Memory));
@@ -89,13 +99,14 @@ impl TestBed {
     pub fn prepare(
         experiment: &Experiment,
         server: &ServerSpec,
-        axes: &Axes,
+        place: Place<'_>,
         settings: &Settings,
         cpus: &[usize],
         clock: &dyn Clock,
     ) -> Result<TestBed, TestBedError> {
+        let axes = place.axes;
         let topology =
-            Topology::with(&options(experiment, Some(axes), cpus)).map_err(TestBedError::Network)?;
+            Topology::with(&options(experiment, Some(place), cpus)).map_err(TestBedError::Network)?;
         let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
             let cgroups = cgroups(&experiment.common, quota, &settings.root).map_err(TestBedError::Bound)?;
@@ -127,7 +138,19 @@ impl TestBed {
         if OF_FINAL_ACKS.iter().any(|metric| experiment.needs_metric(metric)) {
             observer.watch_final_acks()?;
         }
-        Ok(TestBed { running, observer: Some(observer), topology })
+        Ok(TestBed { running, observer, topology })
+    }
+
+    /// Tells what ended that should run: the server, or the path to it.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn ended(&mut self) -> io::Result<Option<String>> {
+        if let Some(end) = self.running.end()? {
+            return Ok(Some(format!("the server ended under load ({end})")));
+        }
+        let path = || "the path between client and server ended".to_owned();
+        Ok((!self.topology.is_whole()?).then(path))
     }
 
     /// Offers load and observes both sides. Then waits until the server has no connection left, for at most
@@ -142,18 +165,12 @@ impl TestBed {
         clock: &dyn Clock,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Seen, LoadError> {
-        let observer = match self.observer.take() {
-            Some(observer) => observer,
-            None => Observer::of(&self.topology)?,
-        };
-        let mut conductor = Conductor { topology: &self.topology, observer, clock, interrupted };
+        let (topology, observer) = (&self.topology, &mut self.observer);
+        let mut conductor = Conductor { topology, observer, clock, interrupted };
         let seen = conductor.offer(&mut self.running, run);
-        let settled = match (&seen, cooldown) {
-            (Ok(_), Nanos(1..)) => conductor.settle(&mut self.running, cooldown),
-            _ => Ok(()),
-        };
-        self.observer = Some(conductor.observer);
-        settled?;
+        if seen.is_ok() && cooldown > Nanos::ZERO {
+            conductor.settle(&mut self.running, cooldown)?;
+        }
         seen
     }
 }
