@@ -53,6 +53,8 @@ const OWN: &[Known] = known![
     "overload-open",
     "overload-recovery",
     "overload-sessions",
+    "overload-two-cpus",
+    "overload-wan",
     "overload-work",
     "stacks"
 ];
