@@ -103,7 +103,7 @@ pub fn compare(
     Comparison { experiment: first.run.name.clone(), matters, rows, warnings: warnings(first, second) }
 }
 
-/// Servers and loads of a run, in the order of the file.
+/// The servers of a run in the order of the file, each with its loads by name.
 fn groups(run: &RunDirectory) -> Vec<(String, Option<String>)> {
     let place = |name: &str| run.run.servers.iter().position(|server| server.name == name);
     let mut groups: Vec<(String, Option<String>)> =

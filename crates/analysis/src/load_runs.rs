@@ -87,13 +87,16 @@ pub enum NotComparable {
 
 /// An interval of a run, with its share of the requests that never ended.
 ///
-/// No interval's outcomes hold such requests. While a server hangs, more requests are offered than end. So each
-/// interval is given the increase of their number in it.
+/// Such requests are among no interval's outcomes, and the record has all of them in the latencies of the run's last
+/// interval. A comparison needs them where the server hung: there, more requests are offered than end. So an interval's
+/// share is in proportion to the requests offered in it, less those that ended in it.
 #[derive(Clone, Copy)]
 struct Slice<'a> {
     point: &'a Point,
     /// Negative if more requests ended than were offered.
     never_ended: f64,
+    /// The requests among which its latencies rank: those that ended in the interval, and its share.
+    ranked: f64,
 }
 
 impl Slice<'_> {
@@ -101,10 +104,11 @@ impl Slice<'_> {
     /// falls among those without a correct reply; `None` without requests.
     fn latency(&self, share: f64, quantile: fn(&Latency) -> Option<u64>) -> Option<f64> {
         let latency = &self.point.latency_intended_ns;
-        let all = latency.all() as f64 + self.never_ended.max(0.0);
-        let is_answered = share * all <= latency.answered.count as f64;
-        let value = quantile(latency).filter(|_| is_answered).map_or(f64::INFINITY, |ns| ns as f64);
-        (all > 0.0).then_some(value)
+        let is_answered = share * self.ranked <= latency.answered.count as f64;
+        // In the record's last interval, the requests that never ended may have taken the quantile's place.
+        let known = quantile(latency).or_else(|| quantile(&latency.answered.into()));
+        let value = known.filter(|_| is_answered).map_or(f64::INFINITY, |ns| ns as f64);
+        (self.ranked > 0.0).then_some(value)
     }
 }
 
@@ -185,7 +189,15 @@ fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotCo
     let became: f64 = points.iter().map(|point| more(point)).sum();
     let never_ended = run.in_flight_at_end.saturating_sub(run.not_due_at_end) as f64;
     let share = if became > 0.0 { (never_ended / became).min(1.0) } else { 0.0 };
-    Ok(points.into_iter().map(|point| Slice { point, never_ended: share * more(point) }).collect())
+    let slice = |point: &'a Point| {
+        let latency = &point.latency_intended_ns;
+        let is_last = run.series.last().is_some_and(|last| std::ptr::eq(last, point));
+        let shared_out = if is_last { share * became } else { 0.0 };
+        let ended = latency.all() as f64 - shared_out.min(latency.unanswered as f64);
+        let never_ended = share * more(point);
+        Slice { point, never_ended, ranked: ended + never_ended.max(0.0) }
+    };
+    Ok(points.into_iter().map(slice).collect())
 }
 
 fn row(metric: &Metric, first: &[Slice<'_>], second: &[Slice<'_>], is_enough: bool, seed: Seed) -> Row {
@@ -318,11 +330,26 @@ mod tests {
         .unwrap()
     }
 
-    /// Thirty seconds of 200 requests. The server answers these numbers per second, and never ends the others.
+    /// Thirty seconds of 200 requests. The server answers these numbers per second, and never ends the others. As in a
+    /// record, the last second's latencies have them all.
     fn hung(answered: u64) -> LoadResult {
         let mut run = run(&[(1_000, answered); 30], 0);
         run.series.iter_mut().skip(1).for_each(|point| point.offered = 200);
-        (run.offered, run.in_flight_at_end) = (6_000, 30 * (200 - answered));
+        let unanswered = 30 * (200 - answered);
+        (run.offered, run.in_flight_at_end) = (6_000, unanswered);
+        let among = (answered + unanswered) as f64;
+        let known = |share: f64| (share * among <= answered as f64).then_some(1_000);
+        let last = &mut run.series.last_mut().unwrap().latency_intended_ns;
+        *last = Latency {
+            unanswered,
+            p50: known(0.5),
+            p90: known(0.9),
+            p95: known(0.95),
+            p99: known(0.99),
+            p999: known(0.999),
+            max: None,
+            ..*last
+        };
         run
     }
 
@@ -376,6 +403,15 @@ mod tests {
         assert_eq!(change(&comparison, "latency_p50_ns"), Change::Worse);
         let both = compared(&hung(40), &hung(30));
         assert_eq!(change(&both, "latency_p99_ns"), Change::NoneSeen, "both are longer than could be seen");
+    }
+
+    #[test]
+    fn requests_that_never_ended_count_once() {
+        let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(199));
+        assert_eq!(comparison.rows[2].second.map(|share| (share * 1e6).round()), Some(5_000.0));
+        let known: Vec<Option<f64>> = comparison.rows[3..].iter().map(|row| row.second).collect();
+        let shorter = Some(1_000.0);
+        assert_eq!(known, [shorter, shorter, shorter, Some(f64::INFINITY)], "one of 200 is beyond the 99th");
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub fn key(trial: &TrialRecord, names: &[String]) -> Key {
     (trial.repeat, place.collect())
 }
 
-/// Groups trials by their place along an axis. Along a metric, the trials of a group differ only in their repetition.
+/// Groups trials that have the same value of the axis `x`. If `x` is a metric, a group holds trials that differ only in
+/// their repetition.
 pub fn by_place<'a>(trials: &[&'a TrialRecord], x: &str) -> Vec<Vec<&'a TrialRecord>> {
     let is_axis = trials.iter().any(|trial| trial.axes.contains_key(x));
     let names = if is_axis { vec![x.to_owned()] } else { names(trials.iter().copied()) };

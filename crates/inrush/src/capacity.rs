@@ -27,20 +27,11 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     let mut config = configuration(&flags);
     // The check comes first: a step that is refused halfway would already have been load.
     config.client = s_client(PerSecond(RATE_UNASKED.0 * 2.0));
-    let mean_session_length = match ::load::prepare(config.clone()).map_err(exit)?.requests_per_s() {
-        Some(requests_per_s) => requests_per_s / (RATE_UNASKED.0 * 2.0),
-        None => unreachable!("an S-client has a rate"),
-    };
+    let (session_length, thinking) = ::load::prepare(config.clone()).map_err(exit)?.session();
     let settings = settings(&config, &flags, slo.as_deref());
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), settings, Some(flags.seed));
-    let mut server = Server {
-        config,
-        mean_session_length,
-        slo: flags.slo,
-        stop: stop_at_signal()?,
-        watched: None,
-        runs: 0,
-    };
+    let mut server =
+        Server { config, session_length, slo: flags.slo, stop: stop_at_signal()?, watched: None, runs: 0 };
     let probe = survey::probe(&mut server, flags.request_timeout)?;
     let result = if probe.outcomes.get(Outcome::Ok) == 0 {
         survey::unreachable(&probe, slo, manifest)
@@ -57,6 +48,8 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
             step: flags.step_time,
             past: flags.past,
             deadline,
+            session_length,
+            thinking,
             seed: flags.seed,
         };
         let seconds = plan.expected_time(&probe).as_secs_f64();
@@ -160,7 +153,8 @@ fn exit(error: LoadError) -> Exit {
 /// A server and the generator that loads it.
 struct Server {
     config: Config,
-    mean_session_length: f64,
+    /// The mean number of requests of a session.
+    session_length: f64,
     slo: Option<Threshold>,
     stop: Stop,
     /// The result of the last watched run.
@@ -195,7 +189,7 @@ impl Server {
 
     /// The session rate that gives this rate of requests.
     fn sessions(&self, per_s: f64) -> PerSecond {
-        PerSecond(per_s / self.mean_session_length)
+        PerSecond(per_s / self.session_length)
     }
 
     fn in_steps(&self, levels: &[Level]) -> Client {
@@ -244,6 +238,9 @@ impl Target for Server {
         let Some(watched) = &self.watched else { return true };
         // A part of a run lacks some figures, such as connect times, so it takes those of the whole run.
         let part = LoadResult {
+            offered: step.offered(),
+            in_flight_at_end: step.in_flight_at_end,
+            not_due_at_end: 0,
             offered_per_s: step.offered_per_s,
             goodput_per_s: step.goodput_per_s,
             latency_intended_ns: step.latency_intended_ns.into(),
@@ -271,5 +268,60 @@ fn tell(offer: Offer) {
 fn say(what: &str) {
     if io::stderr().is_terminal() {
         sys::say!("inrush: {what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::Distribution;
+    use record::load::{Connections, Outcomes};
+
+    /// A run of a minute, past the capacity for the most part.
+    fn watched() -> LoadResult {
+        serde_json::from_value(serde_json::json!({
+            "schema": record::load::SCHEMA, "duration_s": 60.0, "offered": 60_000, "in_flight_at_end": 5_000,
+            "not_due_at_end": 4_000, "outcomes": { "ok": 20_000, "reset": 35_000 },
+            "connections": Connections::default(), "target_per_s": null, "offered_per_s": 1_000.0,
+            "sent_per_s": 1_000.0, "replies_per_s": 333.0, "goodput_per_s": 333.0, "content_bytes_per_s": 0.0,
+            "generator_cpu": 0.0, "latency_intended_ns": Distribution::default(),
+            "latency_sent_ns": Distribution::default(), "connect_ns": Distribution::default(),
+            "lateness_ns": Distribution::default(), "populations": {}, "verdict": "valid", "reasons": [],
+            "series": [], "manifest": Manifest::default(),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_objective_is_judged_by_the_requests_of_the_step() {
+        let url = "http://127.0.0.1:1/".parse().unwrap();
+        let mut server = Server {
+            config: Config::new(vec![url], s_client(RATE_UNASKED)),
+            session_length: 1.0,
+            slo: None,
+            stop: Stop::new(),
+            watched: Some(watched()),
+            runs: 0,
+        };
+        let mut outcomes = Outcomes::default();
+        outcomes.add(Outcome::Ok, 990);
+        outcomes.add(Outcome::Reset, 6);
+        let step = Step {
+            asked_per_s: 1_000.0,
+            offered_per_s: 1_000.0,
+            goodput_per_s: 990.0,
+            duration_s: 1.0,
+            latency_intended_ns: Distribution::default(),
+            outcomes,
+            in_flight_at_end: 4,
+            slo_held: true,
+            generator_limited: false,
+            reasons: Vec::new(),
+        };
+        for (slo, held) in [("errors<2%", true), ("errors<=10", true), ("errors<10", false), ("ok>98%", true)]
+        {
+            server.slo = Some(slo.parse().unwrap());
+            assert_eq!(server.slo_held(&step), held, "{slo}");
+        }
     }
 }

@@ -44,9 +44,10 @@ const NARROWING_RUNS: usize = 3;
 const COARSE: u64 = 4;
 /// The divisor of a step's part that is not measured, while queues fill or empty.
 const WARMUP_PART: u64 = 4;
-/// The usual latencies that pass before replies come as fast as requests go out.
+/// The usual latencies of each request of a session that pass before replies come as fast as requests are offered. A
+/// session offers all its requests when it begins. Twice the mean session is as long as the longest of most workloads.
 const WARMUP_LATENCIES: u64 = 2;
-/// The longest warm-up for the sake of latency.
+/// The longest warm-up for the sake of the latency of one request of a session.
 const WARMUP_MOST: Nanos = Nanos::from_secs(5);
 /// The loads around the knee, as multiples of the search's result. They are near enough to tell 10 % apart, and wide
 /// enough for the search's error of about as much. The search errs upwards, because a load counts as kept up with if
@@ -138,6 +139,10 @@ pub struct Survey {
     pub past: f64,
     /// The deadline of good replies, as the target has it.
     pub deadline: Nanos,
+    /// The mean number of requests of a session.
+    pub session_length: f64,
+    /// The mean of a session's think times together.
+    pub thinking: Nanos,
     /// The seed of the random order and of the intervals.
     pub seed: Seed,
 }
@@ -150,13 +155,19 @@ impl Survey {
         const PAUSE: Nanos = Nanos::from_millis(300);
         let knee_runs = (AROUND.len() * self.trials) as u64;
         let steps = knee_runs + 2 * PAST_LOADS as u64 - 1;
-        let extra = warmup_for_latency(probe);
+        let extra = self.warmup_for_sessions(probe);
         let coarse = self.step / COARSE;
         let took = |step: Nanos| step - step / WARMUP_PART + (step / WARMUP_PART).max(extra);
         took(coarse) * SEARCH_RUNS
             + took(self.step) * steps
             + PAUSE * ((SEARCH_RUNS + knee_runs) / 2)
             + Nanos::SECOND
+    }
+
+    /// Returns the time that a session takes, with twice the longest latency of a few replies from an idle server.
+    fn warmup_for_sessions(&self, probe: &Step) -> Nanos {
+        let of_a_request = (Nanos(probe.latency_intended_ns.p99) * WARMUP_LATENCIES).min(WARMUP_MOST);
+        self.thinking + Nanos::from_secs_f64(of_a_request.as_secs_f64() * self.session_length)
     }
 }
 
@@ -216,16 +227,11 @@ pub fn carry_out<T: Target>(plan: &Survey, probe: &Step, target: &mut T) -> (Fin
     let mut surveyor = Surveyor {
         plan,
         target,
-        extra_warmup: warmup_for_latency(probe),
+        extra_warmup: plan.warmup_for_sessions(probe),
         served_per_s: probe.goodput_per_s.max(1.0),
     };
     let ended = surveyor.whole(&mut findings);
     (findings, ended)
-}
-
-/// Returns twice the longest latency of a few replies from an idle server.
-fn warmup_for_latency(probe: &Step) -> Nanos {
-    (Nanos(probe.latency_intended_ns.p99) * WARMUP_LATENCIES).min(WARMUP_MOST)
 }
 
 struct Surveyor<'a, T> {

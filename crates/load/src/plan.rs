@@ -189,6 +189,11 @@ impl Plan {
         }
     }
 
+    /// The mean number of requests of a session, and the mean of its think times together.
+    pub fn session(&self) -> (f64, Nanos) {
+        (self.workload.mean_session_length(), self.workload.mean_thinking())
+    }
+
     /// A warning for a run that asks for more than the machine's clean rate.
     pub(crate) fn above_clean_rate(&self) -> Option<String> {
         let clean = self.config.clean_rate?;

@@ -258,8 +258,8 @@ impl Verdict {
     }
 }
 
-/// TLS handshakes that were completed in the measured time. A full one costs the server a signature and a key
-/// exchange, a resumed one hardly more than a request.
+/// TLS handshakes of the sessions that were scheduled in the measured time. A full one costs the server a signature
+/// and a key exchange, a resumed one hardly more than a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handshakes {
     /// Handshakes with the server's certificate.
@@ -272,14 +272,14 @@ pub struct Handshakes {
     pub resumed_per_s: f64,
 }
 
-/// The connections behind the requests, those of the warm-up included.
+/// The connections of the sessions that were scheduled in the measured time; of a population, all since the run began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
     /// Connection attempts made, SYN sent.
     pub attempted: u64,
     /// Attempts that became connections.
     pub established: u64,
-    /// The most sockets open at once; with several threads, the sum of theirs.
+    /// The most sockets open at once in the measured time; with several threads, the sum of theirs.
     pub sockets_peak: u64,
 }
 
@@ -386,7 +386,7 @@ pub struct LoadResult {
     pub connect_ns: Latency,
     /// Time from a session's schedule to its connect().
     pub lateness_ns: Distribution,
-    /// CPU time of the generator over the measured time, in cores.
+    /// CPU time of the generator in the measured time, in cores.
     pub generator_cpu: f64,
     /// The populations beside the measured traffic, by the option's text.
     pub populations: BTreeMap<String, Population>,

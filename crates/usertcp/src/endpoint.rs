@@ -315,9 +315,9 @@ impl Endpoint {
         self.state != State::Closed && !self.marks.has(Marks::CLOSED)
     }
 
-    /// Returns true if the server has acknowledged data. A connection without any acknowledgment of an old
-    /// request exists at our end only. The server dropped the final ACK of the handshake, because its accept
-    /// queue was full.
+    /// Returns true if the server has acknowledged data. If it acknowledges no request for a long time, the
+    /// connection exists at our end only. The server's accept queue was full, so the server dropped the final
+    /// ACK of the handshake.
     pub fn is_acknowledged(&self) -> bool {
         self.marks.has(Marks::ACKNOWLEDGED)
     }

@@ -18,7 +18,7 @@ pub fn begin_s(point: &Point) -> f64 {
     point.at_s - point.interval_s + EPSILON_S
 }
 
-/// Tells whether the points reach until that time, except for one interval.
+/// Tells whether the points reach that time, or end at most one interval before it.
 pub fn reach(points: &[Point], until: Nanos) -> bool {
     points.last().is_some_and(|last| last.at_s + last.interval_s + EPSILON_S >= until.as_secs_f64())
 }

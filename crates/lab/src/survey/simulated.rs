@@ -37,6 +37,8 @@ pub struct Simulated {
     pub p99_most_ns: f64,
     pub offers: Vec<Offer>,
     pub time_s: f64,
+    /// The time that a session takes. The replies of a run begin with its sessions, and so come evenly after it.
+    pub session_s: f64,
     rng: Rng,
 }
 
@@ -55,6 +57,7 @@ impl Simulated {
             p99_most_ns: f64::INFINITY,
             offers: Vec::new(),
             time_s: 0.0,
+            session_s: 0.0,
             rng: seed.rng(),
         }
     }
@@ -80,6 +83,17 @@ impl Simulated {
         (goodput, UNLOADED_NS + queue)
     }
 
+    /// The share of the load for which the sessions of a run ask in its measured time.
+    fn asked(&self, offer: Offer) -> f64 {
+        // The seconds of full load that the run has asked for until then.
+        let full_s = |until_s: f64| match until_s < self.session_s {
+            true => until_s * until_s / (2.0 * self.session_s),
+            false => until_s - self.session_s / 2.0,
+        };
+        let (from_s, time_s) = (offer.warmup.as_secs_f64(), offer.time.as_secs_f64());
+        (full_s(from_s + time_s) - full_s(from_s)) / time_s
+    }
+
     /// The share of replies that meet the deadline.
     fn in_time(&self, latency_ns: f64) -> f64 {
         (self.deadline.0 as f64 / (2.0 * latency_ns)).min(1.0)
@@ -99,22 +113,24 @@ impl Target for Simulated {
         self.serve(offer.per_s, offer.warmup.as_secs_f64());
         let seconds = offer.time.as_secs_f64();
         let sent_per_s = offer.per_s.min(self.generator_most);
-        let (answered_per_s, latency_ns) = self.serve(sent_per_s, seconds);
+        let asked_per_s = sent_per_s * self.asked(offer);
+        let (answered_per_s, latency_ns) = self.serve(asked_per_s, seconds);
         let count = |per_s: f64| (per_s * seconds).round() as u64;
         let mut outcomes = Outcomes::default();
         outcomes.add(Outcome::Ok, count(answered_per_s));
-        outcomes.add(self.excess, count(sent_per_s - answered_per_s));
+        outcomes.add(self.excess, count(asked_per_s - answered_per_s));
         outcomes.add(Outcome::NoDescriptor, count(offer.per_s - sent_per_s));
+        let not_due = count(sent_per_s - asked_per_s);
         let latency = Simulated::latency(latency_ns, count(answered_per_s));
         let generator_limited = offer.per_s > self.generator_most;
         Ok(Step {
             asked_per_s: offer.per_s,
-            offered_per_s: outcomes.total() as f64 / seconds,
+            offered_per_s: (outcomes.total() + not_due) as f64 / seconds,
             goodput_per_s: latency.count as f64 / seconds * self.in_time(latency_ns),
             duration_s: seconds,
             latency_intended_ns: latency,
             outcomes,
-            in_flight_at_end: 0,
+            in_flight_at_end: not_due,
             slo_held: latency.p99 as f64 <= self.p99_most_ns,
             generator_limited,
             reasons: if generator_limited { vec!["No descriptor.".to_owned()] } else { Vec::new() },

@@ -8,7 +8,15 @@ use super::simulated::Simulated;
 use super::*;
 
 fn plan(seed: Seed) -> Survey {
-    Survey { trials: 3, step: Nanos::from_secs(2), past: 3.0, deadline: Nanos::SECOND, seed }
+    Survey {
+        trials: 3,
+        step: Nanos::from_secs(2),
+        past: 3.0,
+        deadline: Nanos::SECOND,
+        session_length: 1.0,
+        thinking: Nanos::ZERO,
+        seed,
+    }
 }
 
 fn surveyed(server: &mut Simulated, seed: Seed, slo: Option<&str>) -> CapacityResult {
@@ -154,6 +162,20 @@ fn a_server_of_a_few_requests_a_second_is_not_drowned_by_the_search() {
     check_capacity(&result, 4.0, 0.9..=1.05);
     let most = server.offers.iter().map(|offer| offer.per_s).fold(0.0, f64::max);
     assert!(most <= PROBE_PER_S, "{most}");
+}
+
+#[test]
+fn sessions_longer_than_a_step_do_not_lower_the_capacity() {
+    // A request of an idle server takes 1 ms.
+    for (session_length, thinking) in [(3_000.0, Nanos::ZERO), (20.0, Nanos::from_secs(3))] {
+        let mut server = Simulated::new(1_000.0, Seed(1));
+        server.session_s = session_length * 1e-3 + thinking.as_secs_f64();
+        let Ok(probe) = probe(&mut server, Nanos::from_secs(10));
+        let plan = Survey { session_length, thinking, ..plan(Seed(1)) };
+        let (findings, Ok(())) = carry_out(&plan, &probe, &mut server);
+        let result = conclude(findings, None, Manifest::default());
+        check_capacity(&result, 1_000.0, 0.93..=1.02);
+    }
 }
 
 #[test]

@@ -119,6 +119,12 @@ pub(crate) trait Transport {
         None
     }
 
+    /// Packets lost so far because there was no room for them on the way to the server, as far as the transport
+    /// knows.
+    fn unsent_packets(&self) -> u64 {
+        0
+    }
+
     /// Completes what closed connections still exchange with the server; call it when all are closed.
     ///
     /// # Errors

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag that all clones share. A run ends within 50 ms after the flag is raised, with a complete result of
-/// its time so far.
+/// A flag that all clones share. Within 50 ms after the flag is raised, a run begins nothing more. It then waits
+/// for replies on their way, for a second at most, and has a complete result of its time so far.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -45,7 +45,7 @@ enum Quantile {
 }
 
 impl Quantile {
-    /// The fewest values that have at least one beyond the quantile.
+    /// The fewest values to judge by. Among fewer, a percentile is the largest value.
     fn samples_least(self) -> u64 {
         match self {
             Quantile::P50 => 2,

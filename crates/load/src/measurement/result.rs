@@ -40,6 +40,11 @@ impl Reports {
         }
         self.tls_failure = self.tls_failure.take().or_else(|| other.tls_failure.clone());
     }
+
+    /// Packets that any thread lost for lack of room.
+    fn unsent_packets(&self) -> u64 {
+        [&self.lanes].into_iter().chain(&self.populations).map(|report| report.unsent_packets).sum()
+    }
 }
 
 /// Assembles the result of a run and judges it.
@@ -52,6 +57,7 @@ pub(crate) fn result(
 ) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
     let missing = missing(plan, share, &reports.populations);
+    let unsent_packets = reports.unsent_packets();
     let ThreadReport { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
@@ -62,6 +68,7 @@ pub(crate) fn result(
         late: totals.lateness.count_between(LATENESS_P99_MAX.0 + 1, u64::MAX),
         of_run: assembly.totals(),
         missing,
+        unsent_packets,
         tls_failure: reports.tls_failure,
     };
     let mut result = LoadResult {
@@ -118,6 +125,7 @@ struct Aside {
     of_run: (Outcomes, u64),
     /// What the populations lack, a sentence each.
     missing: Vec<String>,
+    unsent_packets: u64,
     tls_failure: Option<String>,
 }
 
@@ -137,6 +145,7 @@ fn judge(plan: &Plan, result: &mut LoadResult, aside: Aside) {
         populations: &result.populations,
         missing: aside.missing,
         given_up: result.retries.given_up,
+        unsent_packets: aside.unsent_packets,
         rate_changes: plan.tempo.changes(),
         above_clean_rate: plan.above_clean_rate(),
     });

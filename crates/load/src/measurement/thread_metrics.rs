@@ -19,6 +19,8 @@ pub(crate) struct ThreadReport {
     pub connections: Connections,
     /// Failed requests that the retry policy wanted to retry and could not.
     pub given_up: u64,
+    /// Packets lost since the run's start because the thread's link to the server had no room.
+    pub unsent_packets: u64,
     /// Established connections when the measured window began, and when the run ended.
     pub open: [u64; 2],
     /// The time at which the last engine began; 0 for engines that were ready at the run's start.
@@ -38,6 +40,7 @@ impl ThreadReport {
         self.connections.established += other.connections.established;
         self.connections.sockets_peak += other.connections.sockets_peak;
         self.given_up += other.given_up;
+        self.unsent_packets += other.unsent_packets;
         self.open.iter_mut().zip(other.open).for_each(|(sum, open)| *sum += open);
         self.began = self.began.max(other.began);
         self.ended = self.ended.max(other.ended);
@@ -63,6 +66,8 @@ pub(crate) struct ThreadMetrics {
     began: Nanos,
     /// The thread's CPU time and its open connections at the beginning of the measured window.
     at_window: Option<(Nanos, u64)>,
+    /// The thread's CPU time at the schedule's end; the wait for the last replies follows.
+    cpu_at_end: Option<Nanos>,
 }
 
 impl ThreadMetrics {
@@ -75,6 +80,7 @@ impl ThreadMetrics {
             connections: Connections::default(),
             began: Nanos::ZERO,
             at_window: None,
+            cpu_at_end: None,
         }
     }
 
@@ -103,6 +109,7 @@ impl ThreadMetrics {
     /// Ends the schedule at `at`, perhaps earlier than planned. The current interval is the last;
     /// [`ThreadMetrics::close`] closes it.
     pub fn end_schedule(&mut self, at: Nanos) {
+        self.cpu_at_end = Some(sys::cpu::thread_time());
         self.measured.until = at;
         self.recorder.end_schedule(at);
     }
@@ -131,16 +138,36 @@ impl ThreadMetrics {
     /// Closes the last interval and reports. Every account must be in the ledger by then.
     pub fn close(mut self, end: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) -> ThreadReport {
         tell(self.recorder.close_interval(end, held.sockets));
-        let (cpu_before, open_at_start) = self.at_window.unwrap_or((sys::cpu::thread_time(), 0));
+        let cpu_at_end = self.cpu_at_end.unwrap_or_else(sys::cpu::thread_time);
+        let (cpu_before, open_at_start) = self.at_window.unwrap_or((cpu_at_end, 0));
         ThreadReport {
             ledger: self.ledger,
             totals: self.recorder.into_totals(),
             connections: self.connections,
             given_up: 0,
+            unsent_packets: 0,
             began: self.began,
             open: [open_at_start, held.established],
             ended: end,
-            cpu: sys::cpu::thread_time().saturating_sub(cpu_before),
+            cpu: cpu_at_end.saturating_sub(cpu_before),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_of_the_wait_for_the_last_replies_is_not_that_of_the_window() {
+        let window = Window { from: Nanos::ZERO, until: Nanos::SECOND };
+        let mut metrics = ThreadMetrics::new(window, Nanos::SECOND);
+        let held = Held { sockets: 0, established: 0 };
+        metrics.close_intervals(Nanos::ZERO, held, &mut |_| {});
+        metrics.end_schedule(Nanos::SECOND);
+        let ended = sys::cpu::thread_time();
+        while sys::cpu::thread_time().saturating_sub(ended) < Nanos::from_millis(20) {}
+        let report = metrics.close(Nanos::SECOND, held, &mut |_| {});
+        assert!(report.cpu < Nanos::from_millis(20), "{:?}", report.cpu);
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Evidence<'a> {
     pub missing: Vec<String>,
     /// Retries that found the queue full.
     pub given_up: u64,
+    /// Packets that found no room on the way out of this machine, since the run's start.
+    pub unsent_packets: u64,
     /// Changes of the rate by hand.
     pub rate_changes: u32,
     /// A sentence for a rate above the machine's clean rate.
@@ -103,6 +105,13 @@ pub(crate) fn judge(evidence: &Evidence<'_>) -> (Verdict, Vec<String>) {
         format!(
             "{} requests were not retried because the queue of retries was full; use more threads, or fewer retries.",
             evidence.given_up
+        )
+    });
+    reasons.add(evidence.unsent_packets, is_above_share(evidence.unsent_packets, evidence.offered), || {
+        format!(
+            "{} packets of the client were lost before they left this machine, so timeouts may not be the server's; lower \
+             --rate, or use more machines.",
+            evidence.unsent_packets
         )
     });
     for (name, population) in evidence.populations {
@@ -182,17 +191,20 @@ fn shortage(outcome: Outcome) -> &'static str {
 pub(crate) fn of_statuses(statuses: &Statuses, outcomes: &Outcomes, expects_default: bool) -> Option<String> {
     let all = statuses.total();
     let most = |count: u64| 2 * count > all;
-    let (code, count) =
-        statuses.iter().filter(|(code, _)| code / 100 != 2).max_by_key(|(_, count)| *count)?;
-    let share = 100.0 * count as f64 / all as f64;
+    let percent = |count: u64, of: u64| 100.0 * count as f64 / of as f64;
     // 304 answers a conditional request and redirects nobody.
-    let redirects =
-        statuses.of_class(3) - statuses.iter().find(|(code, _)| *code == 304).map_or(0, |(_, n)| n);
-    if most(redirects) && expects_default {
+    let redirects = || statuses.iter().filter(|(code, _)| code / 100 == 3 && *code != 304);
+    let redirected = redirects().map(|(_, count)| count).sum();
+    if most(redirected) && expects_default {
+        let (code, count) = redirects().max_by_key(|(_, count)| *count)?;
+        let share = percent(count, redirected);
         return Some(format!(
             "Most replies are redirects ({share:.0} % of them {code}), which this run does not follow; load their target."
         ));
     }
+    let (code, count) =
+        statuses.iter().filter(|(code, _)| code / 100 != 2).max_by_key(|(_, count)| *count)?;
+    let share = percent(count, all);
     (most(all - statuses.of_class(2)) && !most(outcomes.get(Outcome::Ok))).then(|| {
         format!(
             "Most replies are not 2xx ({share:.0} % of them {code}); check the URL, or name the correct statuses with \
@@ -282,6 +294,7 @@ pub(crate) mod tests {
             populations,
             missing: Vec::new(),
             given_up: 0,
+            unsent_packets: 0,
             rate_changes: 0,
             above_clean_rate: None,
         }
@@ -344,6 +357,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn packets_that_the_client_lost_are_not_held_against_the_server() {
+        let silent = [(Outcome::ConnectTimeout, 1_000)];
+        let lost = |count| move |evidence: &mut Evidence<'_>| evidence.unsent_packets = count;
+        let told = |count| format!("{count} packets of the client were lost before they left this machine");
+        check(&silent, lost(900), Verdict::GeneratorLimited, &[&told(900)]);
+        check(&silent, lost(1), Verdict::Degraded, &[&told(1)]);
+    }
+
+    #[test]
     fn a_run_that_was_ended_is_not_what_was_planned() {
         let ok = [(Outcome::Ok, 20)];
         let ended = |after| move |evidence: &mut Evidence<'_>| evidence.measured = after;
@@ -370,6 +392,8 @@ pub(crate) mod tests {
         assert!(
             remark(&[(301, 100)], 100, true).starts_with("Most replies are redirects (100 % of them 301)")
         );
+        let mixed = remark(&[(301, 15), (302, 30), (304, 5), (307, 15), (404, 35)], 65, true);
+        assert!(mixed.starts_with("Most replies are redirects (50 % of them 302)"), "{mixed}");
         assert_eq!(remark(&[(301, 100)], 100, false), "", "that was asked for");
         assert_eq!(remark(&[(404, 100)], 100, false), "", "that was asked for");
         assert_eq!(remark(&[(304, 100)], 100, true), "", "that answers a condition");

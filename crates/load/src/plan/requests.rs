@@ -94,6 +94,11 @@ impl Workload {
         self.length.mean()
     }
 
+    /// The mean of a session's think times together.
+    pub fn mean_thinking(&self) -> Nanos {
+        Nanos::from_secs_f64(self.think.mean().as_secs_f64() * (self.length.mean() - 1.0))
+    }
+
     /// Draws the next request.
     pub fn pick(&self, draws: &mut Draws) -> RequestId {
         if self.places.len() == 1 {
@@ -200,6 +205,10 @@ pub(crate) mod tests {
         assert!(times.iter().all(|time| *time <= 20_000_000) && (mean_ms - 10.0).abs() < 1.0, "{mean_ms}");
         let cold = workload(&["http://h/"], Spec::Cold, None);
         assert_eq!((cold.session_length(&mut draws), cold.think_time(&mut draws)), (20, Nanos::from_secs(5)));
+        assert_eq!(
+            [hot.mean_thinking(), cold.mean_thinking()],
+            [Nanos::from_millis(40), Nanos::from_secs(95)]
+        );
         let mut hasty = config(&["http://h/"], Spec::Cold);
         hasty.think = Some(Think::NONE);
         assert_eq!(Workload::new(&hasty).think_time(&mut draws), Nanos::ZERO);

@@ -116,6 +116,11 @@ impl Think {
         Nanos(*self.0.end())
     }
 
+    /// The mean think time.
+    pub(crate) fn mean(&self) -> Nanos {
+        Nanos(*self.0.start() + (*self.0.end() - *self.0.start()) / 2)
+    }
+
     /// Draws a think time.
     pub fn draw(&self, draws: &mut Draws) -> Nanos {
         if self.is_none() { Nanos::ZERO } else { Nanos(draws.between(*self.0.start(), *self.0.end())) }

@@ -201,6 +201,10 @@ impl<L: Link> Transport for UserTcp<L> {
         self.stack.next_due()
     }
 
+    fn unsent_packets(&self) -> u64 {
+        self.stack.counts().unsent
+    }
+
     fn finish(&mut self, now: &dyn Fn() -> Nanos) -> io::Result<()> {
         let deadline = now() + LINGER;
         while !self.stack.is_empty() && now() < deadline {
@@ -218,5 +222,77 @@ fn error(failure: Failure) -> io::Error {
         Failure::Refused => Errno::CONNREFUSED.into(),
         Failure::Reset => Errno::CONNRESET.into(),
         Failure::TimedOut => Errno::TIMEDOUT.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::{Engine, Settings};
+    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::config::{self, Client, Sockets};
+    use crate::plan::preflight::prepare;
+    use crate::plan::tempo::Tempo;
+    use base::{Clock, PerSecond, SimulatedClock, WallTime};
+    use record::Outcome;
+    use usertcp::frame::{Arriving, Leaving};
+    use usertcp::link::Packet;
+
+    /// A link without room for any packet. A wait for it passes simulated time.
+    struct Full(SimulatedClock);
+
+    impl Link for Full {
+        fn mtu(&self) -> usize {
+            1500
+        }
+
+        fn leaving(&self) -> Leaving {
+            Leaving::Whole
+        }
+
+        fn packet_out(&mut self, _length: usize) -> Option<&mut [u8]> {
+            None
+        }
+
+        fn flush(&mut self) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        fn receive(&mut self) -> io::Result<bool> {
+            Ok(false)
+        }
+
+        fn packet(&self) -> Packet<'_> {
+            Packet { bytes: &[], checksum: Arriving::Verified }
+        }
+
+        fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
+            self.0.advance(timeout);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn packets_that_find_the_link_full_are_in_the_report() {
+        let (rate, arrivals) = (PerSecond(100.0), Process::constant());
+        let client = Client::SClient { rate, arrivals: arrivals.clone(), sockets: Sockets::Auto };
+        let plan = prepare(config::Config {
+            warmup: Nanos::ZERO,
+            duration: Nanos::SECOND,
+            connect_timeout: Nanos::from_millis(100),
+            ..config::Config::new(vec!["http://127.0.0.1:1/".parse().unwrap()], client)
+        });
+        let plan = plan.unwrap();
+        let (clock, seed) = (SimulatedClock::new(WallTime::default()), plan.config.seed);
+        let (origin, net) = (clock.now(), "10.94.0.0/16".parse().unwrap());
+        let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
+        let schedule = Schedule::open(arrivals, Tempo::default());
+        let stack = Config { server: plan.target, net, seed, epoch: origin };
+        let full = UserTcp::new(Full(clock.clone()), stack, Close::Fin, None);
+        let engine = Engine::new(clock, origin, Settings::of(&plan), schedule, seed.rng(), full);
+        let report = engine.run(&|| false, &mut |_| {}).unwrap();
+        assert_eq!(report.ledger.all().outcomes().get(Outcome::ConnectTimeout), 100);
+        assert_eq!(report.unsent_packets, 100, "a SYN for each");
     }
 }
