@@ -24,14 +24,15 @@
 //!
 //! The modules:
 //!
-//! - Below the engine: `run_clock` tells the time, `schedule` when sessions are due and `deadlines` when waits end;
-//!   `transport` is the client's TCP, `tls` the TLS state of a connection, `wire` a connection with or without it,
-//!   `receive` reads replies.
+//! - Below the engine: `run_clock` tells the time and waits for the start, `schedule` tells when sessions are due and
+//!   `deadlines` when waits end; `transport` is the client's TCP, `tls` the TLS state of a connection, `wire` a
+//!   connection with or without it, `receive` reads replies.
 //! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
 //!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
 //! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, `rests`, and `ending`.
 //! - Half of a pair: `pair_half`, over the socket of `handover`.
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
+//! - For tests: `scripted`, a transport without a network.
 //!
 //! Invariants: every session that was offered ends in the ledger. All times are since the run's start.
 
@@ -50,6 +51,8 @@ mod retries;
 mod retry_queue;
 mod run_clock;
 pub(crate) mod schedule;
+#[cfg(test)]
+mod scripted;
 mod session;
 mod streams;
 mod tls;
@@ -227,8 +230,8 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         }
     }
 
-    /// Runs to the window's end or until `should_stop`, and on until the last replies have arrived. A handler
-    /// runs until its establisher has ended. Tells of every interval.
+    /// Runs from the start to the window's end or until `should_stop`, and on until the last replies have
+    /// arrived. A handler runs until its establisher has ended. Tells of every interval.
     ///
     /// # Errors
     /// A wait that fails for a reason that no peer can cause; the end of the other half of a pair.
@@ -237,7 +240,11 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         should_stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
-        self.await_start(should_stop)?;
+        // A handler need not wait: its connections come after the start.
+        if !matches!(self.role, Role::Handler(_)) {
+            let waited = self.clock.await_start(&mut self.transport, should_stop);
+            waited.map_err(LoadError::system("waiting for the start"))?;
+        }
         let mut rests = Rests::of_this_thread();
         self.metrics.began(self.clock.now());
         loop {
@@ -261,19 +268,6 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             let (now, held) = (self.clock.now(), self.connections.held());
             self.metrics.close_intervals(now, held, tell);
         }
-    }
-
-    /// Waits for the run's start. The halves of a pair do not wait, because they have events before it.
-    fn await_start(&mut self, should_stop: &dyn Fn() -> bool) -> Result<(), LoadError> {
-        while matches!(self.role, Role::Whole) && !should_stop() {
-            let left = self.clock.until_start();
-            if left == Nanos::ZERO {
-                break;
-            }
-            let waited = self.transport.wait(Nanos::ZERO, left.min(SLEEP_MAX));
-            waited.map_err(LoadError::system("waiting for the start"))?;
-        }
-        Ok(())
     }
 
     /// Returns true when the schedule ends. A handler has no schedule: it goes on until its establisher has

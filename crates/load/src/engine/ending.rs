@@ -58,9 +58,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
         let (held, given_up) = (self.connections.held(), self.retries.given_up());
+        // Before the connections close all at once, which may fill the link.
+        let unsent_packets = self.transport.unsent_packets();
         let counted = self.settings.counted;
         for key in self.connections.keys() {
-            if self.connections.get(key).is_some_and(|connection| connection.phase == Phase::Sharing) {
+            if self.settings.streams.is_some() {
                 self.leave_in_flight(key, ending.at);
             }
             let Some(connection) = self.connections.remove(key) else { continue };
@@ -73,7 +75,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         for again in self.retries.waiting() {
             self.metrics.recorder.unanswered(again.requests, counted.contains(again.intended));
         }
-        let report = ThreadReport { given_up, ..self.metrics.close(ending.at, held, tell) };
+        let report = ThreadReport { given_up, unsent_packets, ..self.metrics.close(ending.at, held, tell) };
         let clock = &self.clock;
         let ended = self.transport.finish(&|| clock.now());
         ended.map_err(LoadError::system("ending connections"))?;

@@ -44,39 +44,31 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 connection.phase = Phase::Thinking { over: true };
                 self.transport.unwatch(&connection.wire.socket);
             }
-            Phase::Awaiting { sent } => {
-                if connection.is_sending() && !self.send_rest(key) {
-                    return;
-                }
-                self.read_reply(key, sent);
-            }
+            Phase::Awaiting { sent } => self.read_reply(key, sent),
         }
     }
 
-    /// Sends the rest of a request; returns false for a connection that is lost.
-    fn send_rest(&mut self, key: Key) -> bool {
-        let Some(connection) = self.connections.get_mut(key) else { return false };
+    /// Sends the rest of a request.
+    fn send_rest(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
         let sent = match connection.unsent {
             0 => connection.wire.catch_up(&mut self.transport),
             _ => transmit(&mut self.transport, self.settings.workload, connection).map(drop),
         };
         match sent {
-            Ok(()) => {
-                self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-                true
-            }
-            Err(_) => {
-                self.lost(key, Outcome::Reset);
-                false
-            }
+            Ok(()) => self.transport.watch(&connection.wire.socket, key, connection.is_sending()),
+            Err(_) => self.lost(key, Outcome::Reset),
         }
     }
 
+    /// Reads, and then sends the rest of a request: a server may reply early and reset the connection.
     fn read_reply(&mut self, key: Key, sent: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        let was_sending = connection.is_sending();
         let received = read(&mut self.transport, connection, &mut self.scratch);
         let sent = self.after_handshake(key).unwrap_or(sent);
         match received {
+            Received::Nothing | Received::Part(_) if was_sending => self.send_rest(key),
             Received::Nothing | Received::Part(_) => {}
             Received::Over(outcome) => self.lost(key, outcome),
             Received::Reply(reply) => self.replied(key, &reply, sent),
@@ -101,13 +93,15 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.connections.has_reply(key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied = true;
+        // The server may leave the rest of a request unread, so the next request cannot follow it.
+        let persistent = reply.persistent && !connection.is_sending();
         let session = &connection.session;
         let (intended, digest) = (session.intended, connection.hasher.finish());
         let outcome = self.enter_reply(reply, digest, intended, sent, now);
         let Some(connection) = self.connections.get_mut(key) else { return };
         self.metrics.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
         self.metrics.recorder.ended(outcome, 1);
-        self.go_on(key, reply.persistent, outcome, now);
+        self.go_on(key, persistent, outcome, now);
     }
 
     /// Enters a complete reply in the histograms, and returns its outcome.
@@ -254,4 +248,90 @@ fn read<T: Transport>(
         }
     }
     Received::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::scripted::{Scripted, plan};
+    use crate::plan::requests::RequestId;
+    use proptest::prelude::*;
+
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    const BUSY: &[u8] = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+
+    fn one_client() -> Schedule {
+        Schedule::closed(1, Nanos::ZERO)
+    }
+
+    #[test]
+    fn after_an_early_reply_the_session_goes_on_over_another_connection() {
+        let plan = plan(|config| config.requests_per_connection = Some("2".parse().unwrap()));
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), one_client());
+        engine.start_sessions(Nanos::ZERO);
+        let first = engine.connections.keys()[0];
+        server.peer(0).room = 9;
+        engine.connect_ready(first);
+        server.peer(0).says = BUSY;
+        engine.exchange_ready(first);
+        let second = engine.connections.keys()[0];
+        engine.connect_ready(second);
+        let request = plan.workload.bytes(RequestId(0), true);
+        let heard: Vec<Vec<u8>> = server.peers.borrow().iter().map(|peer| peer.heard.clone()).collect();
+        assert_eq!(heard, [&request[..9], request]);
+        server.peer(1).says = OK;
+        engine.exchange_ready(second);
+        let outcomes = engine.metrics.ledger.all().outcomes();
+        assert_eq!([Outcome::Shed, Outcome::Ok].map(|outcome| outcomes.get(outcome)), [1, 1], "{outcomes:?}");
+        assert_eq!((outcomes.total(), engine.connections.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_reply_before_a_reset_is_read_although_the_request_cannot_be_sent() {
+        let (plan, server) = (plan(|_| {}), Scripted::new());
+        let mut engine = server.engine(&plan, server.clock.now(), one_client());
+        engine.start_sessions(Nanos::ZERO);
+        let key = engine.connections.keys()[0];
+        server.peer(0).room = 9;
+        engine.connect_ready(key);
+        (server.peer(0).says, server.peer(0).is_reset) = (BUSY, true);
+        engine.exchange_ready(key);
+        let outcomes = engine.metrics.ledger.all().outcomes();
+        assert_eq!((outcomes.get(Outcome::Shed), outcomes.total()), (1, 1), "{outcomes:?}");
+    }
+
+    proptest! {
+        /// The server takes and says what it likes. Each connection carries whole requests, and a part only at its end.
+        #[test]
+        fn a_connection_carries_whole_requests(
+            steps in prop::collection::vec((0usize..300, any::<bool>()), 1..60),
+        ) {
+            let plan = plan(|config| {
+                config.urls.push(format!("http://127.0.0.1/{}", "long".repeat(50)).parse().unwrap());
+                config.requests_per_connection = Some("1000".parse().unwrap());
+            });
+            let server = Scripted::new();
+            let mut engine = server.engine(&plan, server.clock.now(), one_client());
+            engine.start_sessions(Nanos::ZERO);
+            for (room, replies) in steps {
+                let key = engine.connections.keys()[0];
+                if let Some(peer) = server.peers.borrow_mut().last_mut() {
+                    peer.room = room;
+                    peer.says = if replies && !peer.heard.is_empty() { OK } else { b"" };
+                }
+                engine.exchange_ready(key);
+            }
+            let requests = [0, 1].map(|number| plan.workload.bytes(RequestId(number), false));
+            for peer in server.peers.borrow().iter() {
+                let mut heard = &peer.heard[..];
+                while let Some(rest) = requests.iter().find_map(|request| heard.strip_prefix(*request)) {
+                    heard = rest;
+                }
+                let is_part = requests.iter().any(|request| request.starts_with(heard));
+                prop_assert!(is_part, "{}", String::from_utf8_lossy(&peer.heard));
+            }
+        }
+    }
 }

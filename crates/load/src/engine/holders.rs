@@ -137,7 +137,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         }
     }
 
-    /// Runs to the window's end or until `should_stop`, and tells of every interval.
+    /// Runs from the start to the window's end or until `should_stop`, and tells of every interval.
     ///
     /// # Errors
     /// A wait that fails for a reason that no peer can cause.
@@ -147,6 +147,8 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
         let end = self.settings.window.until;
+        let waited = self.clock.await_start(&mut self.transport, should_stop);
+        waited.map_err(LoadError::system(WAITING))?;
         loop {
             let now = self.clock.now();
             if now >= end || should_stop() {
@@ -231,13 +233,19 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         self.come_back(outcome, now);
     }
 
-    /// Enters the outcome of a connection. An idle client sends no request, so it cannot be unanswered.
+    /// Enters the outcome of a connection.
     fn end_account(&mut self, account: Account, outcome: Outcome) {
-        let asks = !matches!(self.manner, Manner::Idle { .. });
-        if asks && outcome != Outcome::Ok {
-            self.metrics.recorder.unanswered(account.left(), account.measured());
+        if outcome != Outcome::Ok {
+            self.without_latency(&account);
         }
         self.metrics.end(account, outcome);
+    }
+
+    /// Counts a request that has no latency. An idle client sends no request, so it cannot be unanswered.
+    fn without_latency(&mut self, account: &Account) {
+        if !matches!(self.manner, Manner::Idle { .. }) {
+            self.metrics.recorder.unanswered(account.left(), account.measured());
+        }
     }
 
     fn wake_at(&mut self, key: Key, at: Nanos) {
@@ -285,16 +293,36 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     }
 
     fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Result<ThreadReport, LoadError> {
-        let held = self.held();
+        let (held, unsent_packets) = (self.held(), self.transport.unsent_packets());
         let keys: Vec<Key> = self.connections.keys().collect();
-        for connection in keys.into_iter().filter_map(|key| self.connections.remove(key)) {
+        for key in keys {
+            let Some(connection) = self.connections.remove(key) else { continue };
+            self.without_latency(&connection.account);
             self.metrics.ledger.in_flight(connection.account, 1);
             self.transport.close(connection.wire.socket);
         }
-        let report = self.metrics.close(end, held, tell);
+        let report = ThreadReport { unsent_packets, ..self.metrics.close(end, held, tell) };
         let clock = &self.clock;
         let ended = self.transport.finish(&|| clock.now());
         ended.map_err(LoadError::system("ending connections"))?;
         Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::scripted::{Scripted, plan};
+
+    #[test]
+    fn nobody_connects_before_the_start() {
+        let (plan, server) = (plan(|config| config.duration = Nanos::SECOND), Scripted::new());
+        let start = server.clock.now() + Nanos::from_millis(200);
+        let (clock, settings, schedule) =
+            (server.clock.clone(), Settings::of(&plan), Schedule::closed(1, Nanos::ZERO));
+        let manner = Manner::Idle { half_request: false };
+        let holders = Holders::new(clock, start, settings, manner, schedule, Draws::new(1), server.clone());
+        holders.run(&|| false, &mut |_| {}).unwrap();
+        server.assert_begun_after(start);
     }
 }

@@ -155,3 +155,20 @@ fn of<S>(connection: &Connection<S>, sent: Nanos) -> Handover {
         measured: session.account.measured(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::scripted::{Scripted, plan};
+
+    #[test]
+    fn the_establisher_begins_no_session_before_the_start() {
+        let (plan, server) = (plan(|config| config.duration = Nanos::SECOND), Scripted::new());
+        let start = server.clock.now() + Nanos::from_millis(200);
+        let engine = server.engine(&plan, start, Schedule::closed(1, Nanos::ZERO));
+        let (ours, _theirs) = handover::pair().unwrap();
+        engine.establishing(ours).run(&|| false, &mut |_| {}).unwrap();
+        server.assert_begun_after(start);
+    }
+}

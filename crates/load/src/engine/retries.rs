@@ -90,7 +90,39 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 retries: again.retries,
                 frees_place: again.frees_place,
             };
-            self.connect(session, now);
+            // Sessions may have connected in this turn after `now`, and deadlines are set in order.
+            self.connect(session, self.clock.now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::scripted::{Scripted, plan};
+    use base::Nanos;
+
+    /// A session reconnects and a request is retried in the same turn. Connects begin in the order of their deadlines.
+    #[test]
+    fn a_retry_after_a_reconnect_has_the_later_deadline() {
+        let plan = plan(|config| {
+            config.requests_per_connection = Some("2".parse().unwrap());
+            config.think = Some("1ms".parse().unwrap());
+            config.retry = "fixed:1ms,1".parse().unwrap();
+        });
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), Schedule::closed(1, Nanos::ZERO));
+        engine.start_sessions(Nanos::ZERO);
+        let key = engine.connections.keys()[0];
+        engine.connect_ready(key);
+        server.peer(0).says = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        engine.exchange_ready(key);
+        server.clock.advance(Nanos::from_millis(1));
+        let turn = engine.clock.now();
+        server.clock.advance(Nanos::from_micros(1));
+        engine.resume_thinkers(turn);
+        engine.start_retries(turn);
+        assert_eq!(engine.connections.connecting(), 2);
     }
 }

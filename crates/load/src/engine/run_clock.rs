@@ -1,6 +1,11 @@
 //! The time since a run's start.
 
+use std::io;
+
 use base::{Clock, Nanos};
+
+use super::SLEEP_MAX;
+use crate::engine::transport::Transport;
 
 /// A clock that shows zero until the run's start.
 pub(super) struct RunClock<C> {
@@ -19,8 +24,22 @@ impl<C: Clock> RunClock<C> {
         self.clock.now().saturating_sub(self.start)
     }
 
-    /// The time until the start; zero after it.
-    pub fn until_start(&self) -> Nanos {
-        self.start.saturating_sub(self.clock.now())
+    /// Waits for the start, or until `should_stop`.
+    ///
+    /// # Errors
+    /// A wait that fails for a reason that no peer can cause.
+    pub fn await_start<T: Transport>(
+        &self,
+        transport: &mut T,
+        should_stop: &dyn Fn() -> bool,
+    ) -> io::Result<()> {
+        while !should_stop() {
+            let left = self.start.saturating_sub(self.clock.now());
+            if left == Nanos::ZERO {
+                break;
+            }
+            transport.wait(Nanos::ZERO, left.min(SLEEP_MAX))?;
+        }
+        Ok(())
     }
 }

@@ -314,7 +314,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.end_stream(key, &stream, outcome, None, now);
             match outcome {
                 Outcome::Dropped => self.break_off(key, outcome, now),
-                _ => self.carry_on(key, now),
+                // Streams may have begun in this turn after `now`, and deadlines are set in order.
+                _ => self.carry_on(key, self.clock.now()),
             }
         }
     }
@@ -405,5 +406,47 @@ impl Stream {
         let frees_place = session.frees_place && frees_place;
         let Stream { request, intended, retries, .. } = *self;
         Again { request, intended, retries, frees_place, ..Again::one(session) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::scripted::{Scripted, plan};
+    use std::num::NonZeroU32;
+
+    /// In the turn that ends the schedule, one session's request is due and another one's place is free after a timeout.
+    /// Streams begin in the order of their deadlines.
+    #[test]
+    fn a_stream_that_replaces_an_overdue_one_has_the_later_deadline() {
+        let ms = Nanos::from_millis;
+        let plan = plan(|config| {
+            config.streams = NonZeroU32::new(2);
+            config.requests_per_connection = Some("3".parse().unwrap());
+            config.think = Some("10ms".parse().unwrap());
+            config.request_timeout = ms(25);
+        });
+        let server = Scripted::new();
+        let origin = server.clock.now();
+        let mut engine = server.engine(&plan, origin, Schedule::pending(0, Nanos::ZERO));
+        let mut now = Nanos::ZERO;
+        let mut wait_until = |time| {
+            server.clock.advance(time - now);
+            now = time;
+        };
+        engine.start_session(Nanos::ZERO);
+        engine.connect_ready(engine.connections.keys()[0]);
+        wait_until(ms(10));
+        engine.resume_thinkers(ms(10));
+        wait_until(ms(15));
+        engine.start_session(ms(15));
+        engine.connect_ready(engine.connections.keys()[1]);
+        let turn = ms(25) + Nanos(2);
+        wait_until(turn + Nanos(1));
+        engine.end_schedule(turn);
+        engine.expire(turn);
+        let timed_out = engine.metrics.ledger.all().outcomes().get(Outcome::ResponseTimeout);
+        assert_eq!((engine.streams.len(), timed_out), (4, 1));
     }
 }

@@ -111,9 +111,9 @@ impl TlsConnection {
             self.shared.note_failure(error);
         }
         let is_end = deciphered?;
-        flushed?;
         match self.plain.is_empty() && !is_end {
-            true => Err(io::ErrorKind::WouldBlock.into()),
+            true => flushed.and(Err(io::ErrorKind::WouldBlock.into())),
+            // The next read tells of a connection that failed behind these bytes.
             false => Ok(&self.plain),
         }
     }

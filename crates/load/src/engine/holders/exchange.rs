@@ -38,15 +38,15 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => return self.end(key, connect_failure(&error), now),
         }
+        if let Err(error) = connection.wire.greet(&mut self.transport) {
+            return self.end(key, connect_failure(&error), now);
+        }
         let length = self.settings.workload.bytes(connection.request, true).len();
         (connection.phase, connection.rest) = match self.manner {
             Manner::Idle { half_request: false } => (Phase::Holding, 0..0),
             Manner::Idle { half_request: true } => (Phase::Sending, 0..length / 2),
             _ => (Phase::Sending, 0..length),
         };
-        if let Err(error) = connection.wire.greet(&mut self.transport) {
-            return self.end(key, connect_failure(&error), now);
-        }
         connection.heard = now;
         self.pending -= 1;
         let connect = now.saturating_sub(connection.began);
@@ -173,7 +173,32 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Settings;
+    use crate::engine::schedule::Schedule;
+    use crate::engine::scripted::{Scripted, plan};
+    use crate::plan::draws::Draws;
+    use crate::plan::tls::Trust;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_connection_that_fails_before_its_tls_greeting_is_no_longer_pending() {
+        let plan = plan(|config| {
+            config.urls = vec!["https://127.0.0.1/".parse().unwrap()];
+            config.tls.trust = Trust::Anybody;
+        });
+        let server = Scripted::new();
+        let (clock, start, settings) = (server.clock.clone(), server.clock.now(), Settings::of(&plan));
+        let (manner, schedule) = (Manner::Idle { half_request: false }, Schedule::closed(1, Nanos::ZERO));
+        let mut holders =
+            Holders::new(clock, start, settings, manner, schedule, Draws::new(1), server.clone());
+        holders.begin_those_due(Nanos::ZERO);
+        assert_eq!(holders.pending, 1);
+        let key = holders.connections.keys().next().unwrap();
+        server.peer(0).is_reset = true;
+        holders.connected(key, Nanos::ZERO);
+        assert_eq!((holders.pending, holders.connections.len()), (0, 0));
+        assert_eq!(holders.metrics.ledger.all().outcomes().get(Outcome::Reset), 1);
+    }
 
     #[test]
     fn slow_clients_move_single_bytes_or_tenths_of_a_second() {

@@ -7,6 +7,7 @@ use super::*;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use identity::{Identity, identity};
@@ -98,4 +99,35 @@ fn what_is_wrong_with_the_roots_is_named() {
     assert!(error.contains("it has no certificate; expected a PEM file"), "{error}");
     let error = Tls::new("a b", &TlsOptions::default(), false).unwrap_err().to_string();
     assert_eq!(error, "TLS: no certificate can name 'a b'");
+}
+
+/// The server closes the connection with the request unread, so sending fails after the reply.
+#[test]
+fn a_reply_is_received_although_the_rest_of_the_request_cannot_be_sent() {
+    let identity = identity();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let config = Arc::clone(&identity.config);
+    let (proceed, may_proceed) = channel();
+    let server = thread::spawn(move || {
+        let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), theirs);
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+        may_proceed.recv().unwrap();
+        stream.write_all(b"busy").unwrap();
+        stream.flush().unwrap();
+    });
+    ours.set_nonblocking(true).unwrap();
+    let socket = OwnedFd::from(ours);
+    let tls = trusting(&identity, true);
+    let (mut connection, mut transport) = (TlsConnection::new(&tls), sockets());
+    connection.send(&mut transport, &socket, &vec![b'x'; 4 << 20]).unwrap();
+    let mut buffer = [0; 16 * 1024];
+    while connection.is_handshaking() {
+        let received = connection.receive(&mut transport, &socket, &mut buffer);
+        assert_eq!(received.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+    assert!(connection.wants_write());
+    proceed.send(()).unwrap();
+    server.join().unwrap();
+    let received = connection.receive(&mut transport, &socket, &mut buffer);
+    assert_eq!(received.unwrap(), b"busy");
 }
