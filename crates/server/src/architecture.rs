@@ -57,6 +57,8 @@ pub struct Architecture {
     pub(crate) uses: &'static [Choice],
     /// Its own settings.
     pub(crate) settings: &'static [&'static dyn AnySetting],
+    /// Refuses values that it has no use for, and settings of its own that contradict each other.
+    pub(crate) fits: fn(&ServeConfig) -> Result<(), ServeError>,
     /// Starts its loops.
     pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
     /// The work of its worker processes, if it has any.
@@ -88,10 +90,10 @@ impl Architecture {
         self.work.is_some()
     }
 
-    /// Refuses settings that were given explicitly and would have no effect.
+    /// Refuses settings that were given explicitly and would have no effect, and those that contradict each other.
     ///
     /// # Errors
-    /// [`ServeError::Setting`], with the reason and the architectures that use the setting.
+    /// [`ServeError::Setting`], with the reason, and the architectures that use the setting.
     pub(crate) fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
         let asks_for_a_driver = config.driver.is_some() || config.dispatch == Some(URING);
         let given = [
@@ -130,7 +132,7 @@ impl Architecture {
                 return Err(self.has_no(declaration.flag, value.to_owned(), declaration.without, users));
             }
         }
-        Ok(())
+        (self.fits)(config)
     }
 
     /// True if the architecture declares the setting of this flag.

@@ -9,6 +9,7 @@ use crate::confinement::become_account;
 use crate::error::ServeError;
 use crate::hosts;
 use crate::plan::Plan;
+use crate::upgrade;
 
 /// The result of a trial without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub struct Checked {
 /// The errors of [`crate::Server::start`].
 pub fn check(architecture: &Architecture, config: ServeConfig) -> Result<Checked, ServeError> {
     architecture.check(&config)?;
+    upgrade::check(&config)?;
     access_log::check(&config)?;
     let tls = Certificates::of(&config, None)?.map(|certificates| certificates.sessions());
     let limit = LiveLimit::new(architecture.accept_limit);

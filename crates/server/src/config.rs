@@ -9,8 +9,9 @@ use site::{HostName, Options};
 
 use crate::accept::AcceptLimit;
 use crate::admin_access::{AdminAddress, Token};
-use crate::choices::{Driver, OverloadHook, PROCESSES, Processes, Switch, URING};
+use crate::choices::{Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WAKE, Wake};
 use crate::clients::ClientSettings;
+use crate::error::ServeError;
 use crate::setting::Chosen;
 
 /// The destination of the access log.
@@ -141,6 +142,50 @@ impl ServeConfig {
             }
         }
         logs
+    }
+
+    /// Returns the way to wake the waiters for connections: the configured one, or the first that the architecture
+    /// has.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`] for a way that the architecture lacks.
+    pub(crate) fn wake(&self, architecture: &str, has: &[Wake]) -> Result<Wake, ServeError> {
+        let asked = self.chosen.get(&WAKE).unwrap_or(has[0]);
+        if has.contains(&asked) {
+            return Ok(asked);
+        }
+        let names: Vec<String> = has.iter().map(Wake::to_string).collect();
+        Err(ServeError::Setting {
+            setting: "--wake",
+            given: asked.to_string(),
+            accepted: format!("{architecture} has {}", names.join(", ")),
+        })
+    }
+
+    /// Refuses a number of workers other than 1 to an architecture that is one loop.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`].
+    pub(crate) fn only_one_loop(&self, architecture: &str) -> Result<(), ServeError> {
+        match self.workers {
+            Some(1) => Ok(()),
+            _ => self.no_workers(&format!("{architecture} is one loop; --arch per-core has many")),
+        }
+    }
+
+    /// Refuses `--workers` to an architecture that has no workers, or counts them in another way. `accepted` explains
+    /// this.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`].
+    pub(crate) fn no_workers(&self, accepted: &str) -> Result<(), ServeError> {
+        self.workers.map_or(Ok(()), |workers| {
+            Err(ServeError::Setting {
+                setting: "--workers",
+                given: workers.to_string(),
+                accepted: accepted.to_owned(),
+            })
+        })
     }
 
     /// Returns the maximum number of open files in the caches of one loop.

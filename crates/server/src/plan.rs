@@ -15,7 +15,7 @@ use tls::Sessions;
 
 use crate::accept::{Acceptor, LiveLimit};
 use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Driver, Switch, URING, WAKE, Wake};
+use crate::choices::{Driver, Switch, URING};
 use crate::clients::Clients;
 use crate::config::ServeConfig;
 use crate::config_text::ConfigText;
@@ -180,50 +180,6 @@ impl Plan {
         self.limit.clone()
     }
 
-    /// Returns the way to wake the waiters for connections: the configured one, or the first that the architecture
-    /// has.
-    ///
-    /// # Errors
-    /// [`ServeError::Setting`] for a way that the architecture lacks.
-    pub fn wake(&self, architecture: &str, has: &[Wake]) -> Result<Wake, ServeError> {
-        let asked = self.config.chosen.get(&WAKE).unwrap_or(has[0]);
-        if has.contains(&asked) {
-            return Ok(asked);
-        }
-        let names: Vec<String> = has.iter().map(Wake::to_string).collect();
-        Err(ServeError::Setting {
-            setting: "--wake",
-            given: asked.to_string(),
-            accepted: format!("{architecture} has {}", names.join(", ")),
-        })
-    }
-
-    /// Refuses a number of workers other than 1 to an architecture that is one loop.
-    ///
-    /// # Errors
-    /// [`ServeError::Setting`].
-    pub fn only_one_loop(&self, architecture: &str) -> Result<(), ServeError> {
-        match self.config.workers {
-            Some(1) => Ok(()),
-            _ => self.no_workers(&format!("{architecture} is one loop; --arch per-core has many")),
-        }
-    }
-
-    /// Refuses `--workers` to an architecture that has no workers, or counts them in another way. `accepted` explains
-    /// this.
-    ///
-    /// # Errors
-    /// [`ServeError::Setting`].
-    pub fn no_workers(&self, accepted: &str) -> Result<(), ServeError> {
-        self.config.workers.map_or(Ok(()), |workers| {
-            Err(ServeError::Setting {
-                setting: "--workers",
-                given: workers.to_string(),
-                accepted: accepted.to_owned(),
-            })
-        })
-    }
-
     /// Returns the kernel cache of the listeners, if it is configured and could be loaded.
     pub fn kernel_cache(&self) -> Option<&SharedCache> {
         self.kernel_cache.get()
@@ -291,12 +247,13 @@ impl Plan {
         self.listen_in(queues, false)
     }
 
-    /// Binds a group of `workers` sockets at every address, and returns a set for each worker. None of them listens
-    /// yet.
+    /// Binds a group of `workers` sockets at every address, for the hand-off by the kernel. Returns a set for each
+    /// worker. None of them listens yet.
     ///
     /// # Errors
-    /// [`ServeError::Listen`].
+    /// [`ServeError::Listen`]; [`ServeError::Setting`] if another process has opened the sockets.
     pub fn bind_groups(&self, workers: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
+        refuse_inherited(&lock(&self.inheritance))?;
         let mut sets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
         for address in &self.config.listen {
             let group = bind_group(*address, workers)
@@ -443,6 +400,20 @@ fn stop() -> Result<Stop, ServeError> {
     Stop::new().map_err(system("make an eventfd"))
 }
 
+/// Refuses the hand-off by the kernel for the sockets of another process, which form no group for each worker.
+fn refuse_inherited(inheritance: &Inheritance) -> Result<(), ServeError> {
+    if inheritance.addresses().is_empty() {
+        return Ok(());
+    }
+    Err(ServeError::Setting {
+        setting: "--handoff",
+        given: "kernel".to_owned(),
+        accepted:
+            "it needs sockets that this server opens itself, and systemd has opened them; use --handoff fd"
+                .to_owned(),
+    })
+}
+
 /// Returns the processors to tie loops to: the configured ones, or all allowed ones.
 fn usable(asked: &[usize], allowed: Vec<usize>) -> Result<Vec<usize>, ServeError> {
     if asked.is_empty() {
@@ -524,4 +495,19 @@ pub fn run_on<S: SocketService, D: Discipline, A: Arrivals>(
         };
     }
     dispatch::for_each_mechanism!(by_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hand_off_by_the_kernel_refuses_sockets_that_another_process_has_opened() {
+        let mut inheritance = Inheritance::default();
+        assert!(refuse_inherited(&inheritance).is_ok());
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 1, 1, false).unwrap().remove(0);
+        inheritance.add(listener.address, vec![listener.socket]);
+        let refusal = refuse_inherited(&inheritance).unwrap_err().to_string();
+        assert!(refusal.starts_with("--handoff kernel: ") && !refusal.contains('\n'), "{refusal}");
+    }
 }

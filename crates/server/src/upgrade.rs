@@ -80,7 +80,7 @@ impl Beginning {
 ///
 /// # Errors
 /// [`ServeError::Setting`].
-fn check(config: &ServeConfig) -> Result<(), ServeError> {
+pub fn check(config: &ServeConfig) -> Result<(), ServeError> {
     let reason = if config.upgrade == Switch::Off {
         return Ok(());
     } else if config.loads_programs() {

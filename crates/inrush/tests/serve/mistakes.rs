@@ -104,6 +104,8 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["--user=nobodyhere"], &["--user nobodyhere", "no such user", "NAME or NAME:GROUP"]),
     (&["--user=root:nogroup"], &["--user root", "root keeps its rights"]),
     (&["--user=12345"], &["--user 12345", "no such group", "NAME:GROUP"]),
+    (&["--upgrade=on", "--kernel-cache=on"], &["--upgrade on", "stay with their process"]),
+    (&["--upgrade=on", "--agent-check=0"], &["--upgrade on", "the port of --agent-check stays"]),
     (&["--confine=some"], &["--confine", "'some'", "on, off"]),
     (&["--acept-limit=1"], &["--acept-limit", "--accept-limit"]),
     (&["second"], &["second"]),
@@ -115,7 +117,9 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
     let root = files.root();
     let root = root.to_str().unwrap();
     for (flags, expected) in FLAGS {
-        check(&[&["serve", "--listen=127.0.0.1:0", root], *flags].concat(), 2, expected);
+        let words = [&["serve", "--listen=127.0.0.1:0", root], *flags].concat();
+        check(&words, 2, expected);
+        check(&[&words[..], &["--check"]].concat(), 2, expected);
     }
     check(&["serve", "/no/such/root"], 2, &["ROOT", "/no/such/root", "No such file"]);
     check(&["serve", "/dev/null"], 2, &["ROOT", "/dev/null", "as a directory"]);

@@ -93,6 +93,7 @@ pub const AMPED: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[&HELPERS],
+    fits: |config| config.no_workers("amped is one loop; --helpers sets the number of helper processes"),
     start,
     work: Some(helper::work),
 };
@@ -103,7 +104,6 @@ fn helpers(config: &ServeConfig) -> usize {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    plan.no_workers("amped is one loop; --helpers sets the number of helper processes")?;
     let role = Role {
         architecture: AMPED.name,
         noun: "helper",

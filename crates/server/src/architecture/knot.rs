@@ -71,6 +71,7 @@ pub const KNOT_C: Architecture = Architecture {
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&BATCH],
+    fits: |_| Ok(()),
     start: |plan| {
         let threads = plan.config().workers.unwrap_or(THREADS);
         start(plan, Form::Fixed { threads, batch: plan.config().chosen.get(&BATCH).unwrap_or_default() })
@@ -86,14 +87,10 @@ pub const KNOT_A: Architecture = Architecture {
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[],
-    start: |plan| match plan.config().workers {
-        None => start(plan, Form::Acceptor),
-        Some(workers) => Err(ServeError::Setting {
-            setting: "--workers",
-            given: workers.to_string(),
-            accepted: "knot-a has a thread for each connection; --max-connections bounds them".to_owned(),
-        }),
+    fits: |config| {
+        config.no_workers("knot-a has a thread for each connection; --max-connections bounds them")
     },
+    start: |plan| start(plan, Form::Acceptor),
     work: None,
 };
 

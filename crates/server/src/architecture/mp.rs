@@ -101,6 +101,7 @@ pub const MP: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Overload],
     settings: &[&WAKE, &PROCESSES, &spares::MINIMUM, &spares::MAXIMUM],
+    fits,
     start,
     work: Some(work),
 };
@@ -113,8 +114,7 @@ fn most_workers(config: &ServeConfig) -> usize {
     }
 }
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    let config = plan.config();
+fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     let most = most_workers(config);
     if most > MOST_WORKERS {
         return Err(ServeError::Setting {
@@ -124,8 +124,15 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         });
     }
     per_connection::refuse_what_it_has_not(config)?;
+    Spares::chosen(&config.chosen)?;
+    config.wake(MP.name, WAKES).map(drop)
+}
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    let config = plan.config();
+    let most = most_workers(config);
     let spares = Spares::chosen(&config.chosen)?;
-    let wake = plan.wake(MP.name, WAKES)?;
+    let wake = config.wake(MP.name, WAKES)?;
     let ControlledQueue { listeners, control } = plan.listen_once()?;
     let addresses = addresses(&listeners);
     let waiters = Waiters::new(wake, &listeners).map_err(system("make the waiters"))?;
@@ -155,6 +162,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         waiters,
         listeners,
         acceptor: plan.acceptor(Share::alone(usize::MAX)),
+        turned_away: 0,
         reclaims: Reclaims::default(),
         control,
         board: board.clone(),
@@ -181,6 +189,8 @@ struct Parent {
     listeners: Arc<Vec<Listener>>,
     /// Accepts connections that no worker takes.
     acceptor: Acceptor,
+    /// Connections turned away so far.
+    turned_away: u64,
     reclaims: Reclaims,
     control: Option<AcceptControl>,
     board: Board,
@@ -230,13 +240,13 @@ impl Parent {
         self.end()
     }
 
-    /// Controls the accept queue by the number of connections that the workers have taken from it.
+    /// Controls the accept queue by the number of connections that the workers and the parent have taken from it.
     fn tick(&mut self, now: Nanos) {
         let Some(control) = &mut self.control else { return };
         let all = |word: usize| {
             (0..self.fleet.places()).map(|place| self.fleet.own(place)[word].load(Ordering::Relaxed)).sum()
         };
-        control.progress(all(TAKEN), all(FOUND_EMPTY));
+        control.progress(all(TAKEN) + self.turned_away, all(FOUND_EMPTY));
         control.tick(now, &self.listeners);
         self.fleet.instruct(control.instructions(self.processors));
     }
@@ -351,6 +361,7 @@ impl Pool for Parent {
     fn turn_away(&mut self, now: Nanos) {
         let mut counts = LoopCounts::default();
         self.acceptor.turn_away_phase(&self.listeners, Short::Connections, now, &mut counts);
+        self.turned_away += self.acceptor.take_refused();
         self.publish(counts);
     }
 }
@@ -399,7 +410,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let listeners = listeners.map_err(system("inherit the listeners"))?;
     let config = worker.plan.config();
     let share = config.max_connections / most_workers(config);
-    let wake = worker.plan.wake(MP.name, WAKES)?;
+    let wake = worker.plan.config().wake(MP.name, WAKES)?;
     let waiters = Waiters::open(wake, waiters, worker.place).map_err(system("map the waiters"))?;
     let slot = Arc::clone(&worker.slot);
     let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));

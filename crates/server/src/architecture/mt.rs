@@ -82,6 +82,7 @@ pub const MT: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&WAKE, &THREADS],
+    fits,
     start,
     work: None,
 };
@@ -110,15 +111,19 @@ struct Crew {
 
 type Accepting<'a> = AcceptingThread<'a, Costly<SharedSite>>;
 
+fn fits(config: &ServeConfig) -> Result<(), ServeError> {
+    match config.chosen.get(&THREADS).unwrap_or_default() {
+        Threads::Pool => config.wake(MT.name, WAKES).map(drop),
+        Threads::PerConnection => refuse_what_only_a_pool_has(config),
+    }
+}
+
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    let threads = config.chosen.get(&THREADS).unwrap_or_default();
-    if threads == Threads::PerConnection {
-        refuse_what_only_a_pool_has(config)?;
-    }
     // A lone acceptor needs no choice among waiters.
+    let threads = config.chosen.get(&THREADS).unwrap_or_default();
     let (acceptors, wake) = match threads {
-        Threads::Pool => (pool(config), plan.wake(MT.name, WAKES)?),
+        Threads::Pool => (pool(config), config.wake(MT.name, WAKES)?),
         Threads::PerConnection => (1, Wake::All),
     };
     let (sets, control) = queues(plan, wake, acceptors)?;

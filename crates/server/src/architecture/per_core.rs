@@ -19,6 +19,7 @@ use overload::hook::Routing;
 use super::{Architecture, with_a_cache_each};
 use crate::accept::AcceptLimit;
 use crate::choices::{Choice, WAKE, Wake};
+use crate::config::ServeConfig;
 use crate::driver::readiness::ByPhases;
 use crate::error::ServeError;
 use crate::plan::Plan;
@@ -40,6 +41,7 @@ pub const PER_CORE: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[&WAKE],
+    fits,
     start,
     work: None,
 };
@@ -48,16 +50,23 @@ pub const PER_CORE: Architecture = Architecture {
 /// cache for each loop.
 const MOST_LOOPS: usize = 1024;
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    let loops = plan.config().workers.unwrap_or(plan.cpus().len());
-    if loops > MOST_LOOPS {
+/// The rules for waking; the first is the default.
+const WAKES: &[Wake] = &[Wake::Reuseport, Wake::Steered];
+
+fn fits(config: &ServeConfig) -> Result<(), ServeError> {
+    if let Some(loops) = config.workers.filter(|loops| *loops > MOST_LOOPS) {
         return Err(ServeError::Setting {
             setting: "--workers",
             given: loops.to_string(),
             accepted: format!("per-core has 1 to {MOST_LOOPS} loops"),
         });
     }
-    let wake = plan.wake(PER_CORE.name, &[Wake::Reuseport, Wake::Steered])?;
+    config.wake(PER_CORE.name, WAKES).map(drop)
+}
+
+fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+    let loops = plan.config().workers.unwrap_or(plan.cpus().len());
+    let wake = plan.config().wake(PER_CORE.name, WAKES)?;
     // A single loop gets all connections in any case.
     let routing = if wake == Wake::Steered && loops > 1 { by_cpu(plan, loops)? } else { Routing::Even };
     plan.start_loops::<ByPhases>(plan.listen(loops, routing)?)

@@ -58,13 +58,13 @@ pub const SEDA: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Dispatch, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&CONTROLLERS],
+    fits: |config| config.no_workers("seda's pools size themselves; --seda max-threads=N bounds them"),
     start,
     work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    plan.no_workers("seda's pools size themselves; --seda max-threads=N bounds them")?;
     let listeners = plan.listen_uncontrolled(1)?.remove(0);
     let addresses = addresses(&listeners);
     let pipeline = Pipeline::new(Parts {

@@ -148,6 +148,7 @@ pub const SMPED: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::Overload],
     settings: &[&NUMBERS, &SCHEDULE, &HANDOFF],
+    fits,
     start,
     work: Some(work),
 };
@@ -183,28 +184,28 @@ fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     if worker.inherited.is_empty() { worker::work(worker, control) } else { steering::work(worker, control) }
 }
 
+fn fits(config: &ServeConfig) -> Result<(), ServeError> {
+    config.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
+    let refused = |setting, given, accepted: &str| {
+        let accepted = format!("{accepted}; --handoff fd accepts the setting");
+        Err(ServeError::Setting { setting, given, accepted })
+    };
+    match config.overload_hook {
+        _ if !by_kernel(config) => Ok(()),
+        _ if smped_settings(config).adapts => {
+            refused("--smped", "c-max=adaptive".to_owned(), "a number with --handoff kernel")
+        }
+        Some(hook) => refused("--overload-hook", hook.to_string(), "--handoff kernel has the backlog alone"),
+        None => Ok(()),
+    }
+}
+
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    plan.no_workers("smped chooses their number; --smped initial=N,p-min=N,p-max=N bounds them")?;
     // Reports a missing io_uring once for all workers.
     plan.driver();
     let settings = smped_settings(config);
     if by_kernel(config) {
-        if settings.adapts {
-            return Err(ServeError::Setting {
-                setting: "--smped",
-                given: "c-max=adaptive".to_owned(),
-                accepted: "a number with --handoff kernel; --handoff fd accepts the setting".to_owned(),
-            });
-        }
-        if let Some(hook) = config.overload_hook {
-            return Err(ServeError::Setting {
-                setting: "--overload-hook",
-                given: hook.to_string(),
-                accepted: "--handoff kernel has the backlog alone; --handoff fd accepts the setting"
-                    .to_owned(),
-            });
-        }
         match steering::load(plan) {
             Ok(program) => return Ok(vec![steering::start(plan, program)?]),
             Err(error) => {

@@ -35,11 +35,11 @@ pub const SPED: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[],
+    fits: |config| config.only_one_loop("sped"),
     start,
     work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    plan.only_one_loop("sped")?;
     plan.start_loops::<ByPhases>(vec![plan.listen_once()?])
 }

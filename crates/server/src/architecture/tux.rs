@@ -45,11 +45,11 @@ pub const TUX: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[],
+    fits: |config| config.only_one_loop("tux"),
     start,
     work: None,
 };
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    plan.only_one_loop("tux")?;
     plan.start_loops::<UntilEmpty>(vec![plan.listen_once()?])
 }
