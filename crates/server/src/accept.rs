@@ -120,7 +120,7 @@ pub struct Acceptor {
     clients: Option<Clients>,
     /// An accepted connection without a slot.
     newcomer: Option<Newcomer>,
-    /// Connections of refused clients since the last [`Acceptor::take_refused`].
+    /// Connections refused or turned away since the last [`Acceptor::take_refused`].
     refused: u64,
     pause: Nanos,
     ready: Ready,
@@ -247,8 +247,8 @@ impl Acceptor {
         }
     }
 
-    /// Returns the number of connections refused for their client's limits since the last call. Overload control
-    /// needs it, because these connections have left the accept queue.
+    /// Returns the number of connections refused for their client's limits, or turned away, since the last call.
+    /// Overload control needs it, because these connections have left the accept queue.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
@@ -286,6 +286,7 @@ impl Acceptor {
         match newcomer.map_or_else(|| self.take(listener, counts), |it| Ok(Some(it))) {
             Ok(Some((socket, peer))) => {
                 self.pause = FIRST_PAUSE;
+                self.refused += 1;
                 counts.turned_away += 1;
                 refusals.take(TurnedAway { socket, peer, admission: Admission::Free });
                 Look::TurnedAway
@@ -388,14 +389,18 @@ impl Acceptor {
             return batch.extend(self.last_newcomer(now));
         }
         loop {
-            let end = match self.phase(listeners, now, counts, batch) {
+            // A phase that has taken connections does not tell a full share from the accept-limit.
+            let mut taken = Vec::new();
+            let end = match self.phase(listeners, now, counts, &mut taken) {
                 PhaseEnd::NoRoom(short) => self.turn_away_phase(listeners, short, now, counts),
                 end => end,
             };
+            batch.append(&mut taken);
             match end {
                 PhaseEnd::AtLimit | PhaseEnd::NoRoom(_) => {}
                 PhaseEnd::Empty => return,
                 PhaseEnd::Pause(_) => {
+                    batch.extend(self.last_newcomer(now));
                     counts.cut_off_at_shutdown += u64::from(Listener::queues(listeners).depth);
                     return;
                 }
@@ -413,7 +418,36 @@ impl Acceptor {
 
 #[cfg(test)]
 mod tests {
+    use base::Limit;
+
     use super::*;
+    use crate::listener::{connect, listen};
+
+    #[test]
+    fn the_last_phase_answers_the_connections_beyond_a_limit_that_it_reaches() {
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 8, 1, false).unwrap();
+        let _clients = connect(&listeners[0], 5);
+        let (share, refusals) = (Share::alone(3), Refusals::new().unwrap());
+        let _open = share.take().unwrap();
+        let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1)));
+        let mut acceptor = Acceptor::new(limit, share, Some(refusals.clone()));
+        let (mut counts, mut batch) = (LoopCounts::default(), Vec::new());
+        acceptor.last_phase(&listeners, Nanos::ZERO, &mut counts, &mut batch);
+        assert_eq!((batch.len(), refusals.len(), acceptor.take_refused()), (2, 3, 3));
+        assert_eq!((counts.accepts, counts.turned_away, counts.cut_off_at_shutdown), (2, 3, 0));
+        assert!(!listeners[0].somebody_waits());
+    }
+
+    #[test]
+    fn the_last_phase_of_an_acceptor_that_answers_nobody_ends_and_keeps_its_newcomer() {
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 8, 1, false).unwrap();
+        let _clients = connect(&listeners[0], 4);
+        let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::Infinite));
+        let mut acceptor = Acceptor::new(limit, Share::alone(2), None);
+        let (mut counts, mut batch) = (LoopCounts::default(), Vec::new());
+        acceptor.last_phase(&listeners, Nanos::ZERO, &mut counts, &mut batch);
+        assert_eq!((batch.len(), counts.cut_off_at_shutdown), (3, 1));
+    }
 
     #[test]
     fn pauses_grow_to_a_bound() {

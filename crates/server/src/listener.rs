@@ -254,6 +254,17 @@ fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
     address.try_into().map_err(|_| io::Error::other("a TCP socket has an internet address"))
 }
 
+/// Connects clients, and waits until all of them are in the accept queue.
+#[cfg(test)]
+pub fn connect(listener: &Listener, clients: u32) -> Vec<std::net::TcpStream> {
+    let clients =
+        (0..clients).map(|_| std::net::TcpStream::connect(listener.address).unwrap()).collect::<Vec<_>>();
+    while Listener::queues(std::slice::from_ref(listener)).depth < clients.len() as u32 {
+        std::thread::yield_now();
+    }
+    clients
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

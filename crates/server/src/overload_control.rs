@@ -329,7 +329,8 @@ impl AcceptControl {
         self.moves.then(|| self.control.due_at().max(self.begins_at)).or_else(|| self.wakes_at())
     }
 
-    /// Notes the connections that other threads took from the queue so far, and their accepts that found it empty.
+    /// Notes the connections that other threads took from the queue so far, refused ones included, and their accepts
+    /// that found it empty.
     pub fn progress(&mut self, accepted: u64, found_empty: u64) {
         self.progress.accepted = accepted;
         self.progress.emptied |= std::mem::replace(&mut self.found_empty, found_empty) != found_empty;
@@ -340,7 +341,7 @@ impl AcceptControl {
         self.progress.emptied = true;
     }
 
-    /// Notes the end of an accept phase that took this many connections.
+    /// Notes the end of an accept phase that took this many connections, refused ones included.
     pub fn accepted(&mut self, taken: u64, end: PhaseEnd) {
         self.progress.accepted += taken;
         self.progress.emptied |= end == PhaseEnd::Empty;
@@ -361,8 +362,8 @@ impl AcceptControl {
         self.control.decision().sessions.for_requests(cost)
     }
 
-    /// Returns the instructions for open connections whose requests this many processors serve. At the rate of service they
-    /// spend that much on one.
+    /// Returns the instructions for open connections whose requests this many processors serve. A request costs the
+    /// time that these processors spend on one connection at the measured rate of service.
     pub fn instructions(&self, processors: usize) -> Instructions {
         let rate = self.control.decision().service_rate.filter(|rate| rate.0 > 0.0);
         let cost = rate.map_or(Nanos::ZERO, |rate| Nanos::from_secs_f64(processors as f64 / rate.0));
@@ -397,7 +398,10 @@ impl AcceptControl {
         if let Some(failure) = failure {
             sys::say!("inrush: {name}{failure}; from now on only the backlog bounds the accept queue");
         }
-        *lock(&self.reading) = Reading { figures: QueueFigures::of(&self.control), at: now };
+        let (mut figures, mut reading) = (QueueFigures::of(&self.control), lock(&self.reading));
+        // A connection may have left the queue and not yet be counted as accepted. The total must not go back.
+        figures.admitted = figures.admitted.max(reading.figures.admitted);
+        *reading = Reading { figures, at: now };
     }
 
     /// Adopts a changed target delay.
@@ -416,4 +420,59 @@ impl AcceptControl {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Limit;
+
+    use super::*;
+    use crate::accept::{AcceptLimit, Accepted, Acceptor, LiveLimit, Short};
+    use crate::counters::LoopCounts;
+    use crate::driver::event_loop::{Arrivals, Listeners};
+    use crate::listener::{connect, listen};
+    use crate::refusals::Refusals;
+    use crate::slots::Share;
+
+    /// The listeners of a loop whose accept queue only the backlog bounds, with a connection limit.
+    fn loop_of(share: Share) -> Listeners {
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 8, 1, false).unwrap();
+        let control = Some(AcceptControl::by_backlog(String::new(), Nanos::SECOND, 8, &listeners));
+        let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::Infinite));
+        let acceptor = Acceptor::new(limit, share, Some(Refusals::new().unwrap()));
+        Listeners::new(ControlledQueue { listeners, control }, acceptor)
+    }
+
+    /// The connections that entered the queue, at a tick this long from now.
+    fn admitted_after(listeners: &mut Listeners, seconds: u64) -> u64 {
+        listeners.tick(RealClock::new().now() + Nanos::from_secs(seconds));
+        lock(&listeners.control().unwrap().reading).figures.admitted
+    }
+
+    #[test]
+    fn connections_that_are_turned_away_had_been_admitted() {
+        let share = Share::alone(1);
+        let _open = share.take().unwrap();
+        let mut listeners = loop_of(share);
+        let _clients = connect(&listeners.listeners[0], 3);
+        let mut counts = LoopCounts::default();
+        assert!(matches!(listeners.accept(0, Nanos::ZERO, &mut counts), Accepted::NoRoom(_)));
+        for _ in 0..3 {
+            listeners.turn_away(0, Short::Connections, Nanos::ZERO, &mut counts);
+        }
+        assert_eq!((counts.turned_away, admitted_after(&mut listeners, 1)), (3, 3));
+    }
+
+    #[test]
+    fn the_number_of_admitted_connections_never_goes_back() {
+        let mut listeners = loop_of(Share::alone(4));
+        let clients = connect(&listeners.listeners[0], 2);
+        assert_eq!(admitted_after(&mut listeners, 1), 2);
+        // It is open, and the accept phase that took it has not ended.
+        let open = listeners.accept(0, Nanos::ZERO, &mut LoopCounts::default());
+        assert_eq!(admitted_after(&mut listeners, 2), 2);
+        listeners.control().unwrap().accepted(1, PhaseEnd::AtLimit);
+        assert_eq!(admitted_after(&mut listeners, 3), 2);
+        drop((open, clients));
+    }
 }

@@ -103,8 +103,8 @@ impl Refusals {
         self.waiting().fill_reserve();
     }
 
-    /// Tells whether the reserve is full, and fills it if it can. A connection that was accepted while the reserve is not full
-    /// has the descriptor of a refused one, which closed a moment ago.
+    /// Tells whether the reserve is full, and fills it if it can. While it is not, an accepted connection has
+    /// the descriptor that a refused one freed at its close.
     pub fn has_reserve(&self) -> bool {
         if !self.0.short.load(Ordering::Relaxed) {
             return true;

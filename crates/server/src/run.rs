@@ -359,7 +359,9 @@ impl Server {
         total
     }
 
-    /// Stops accepting, lets connections finish, and ends every thread. Blocks, at most for the drain timeout.
+    /// Stops accepting, lets connections finish, and ends every thread. Blocks, at most for the drain timeout twice: for
+    /// the loops, then for the connections that they turned away. Before that, load balancers may take 5 s; worker
+    /// processes and the log may take 1 s more each.
     ///
     /// # Errors
     /// [`ServeError::Loop`] if a loop ended by itself.

@@ -1,8 +1,8 @@
 //! The program as users see it: a child process, its lines on stderr, its sockets, its exit code.
 //!
 //! No test here depends on luck. A test awaits the server's own actions by polling `/status` until it shows
-//! them ([`Server::eventually`]). Every other wait is a blocking read with the timeout [`PATIENCE`], which
-//! only a failing test reaches.
+//! them ([`Server::eventually`]). Every other wait on a socket ends after [`PATIENCE`], which only a failing test
+//! reaches. A server's messages are awaited without a limit, because they end with the server.
 //!
 //! The modules: `server` and `client` are the two ends, `files` the served directory, and `prometheus` checks
 //! metrics.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdout};
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use sys::process::{Child, Program};
@@ -182,6 +182,20 @@ impl Server {
         all.filter(|child| stat(*child).and_then(parent) == Some(process)).collect()
     }
 
+    /// Stops a process of the server, and returns once no thread of it does anything any more: the thread that takes
+    /// the signal must get a processor before the others stop.
+    pub fn stop_process(&mut self, process: u32) {
+        kill_process(Pid::from_raw(process as i32).unwrap(), Signal::STOP).unwrap();
+        let stopped = |_: &mut Server| {
+            let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+            let stat =
+                |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task?.path().join("stat"));
+            let is_stopped = |stat: String| stat.rsplit(')').next().unwrap().trim_start().starts_with('T');
+            tasks.map(stat).all(|stat| is_stopped(stat.unwrap()))
+        };
+        self.eventually_of("stopped", stopped);
+    }
+
     /// The server's process id.
     pub fn process(&self) -> u32 {
         self.child.id()
@@ -227,7 +241,10 @@ impl Server {
 
     /// Waits until the server has stopped listening, as a draining one does.
     pub fn refuses_connections(&self) {
+        let clock = RealClock::new();
+        let give_up = clock.now().0 + PATIENCE.as_nanos() as u64;
         while std::net::TcpStream::connect(self.address).is_ok() {
+            assert!(clock.now().0 < give_up, "it goes on listening");
             pause(Nanos::MILLISECOND);
         }
     }

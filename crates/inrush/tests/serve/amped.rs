@@ -120,7 +120,7 @@ fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
     }
     // A stopped helper acts like a disk that takes forever.
     let helper = server.children()[0];
-    kill(helper, Signal::STOP);
+    server.stop_process(helper);
     let mut cold: Vec<Client> = (0..5).map(|_| server.client()).collect();
     for client in &mut cold {
         client.send_get(Files::MEDIUM.0, "");
@@ -150,7 +150,9 @@ fn what_a_helper_had_when_it_died_is_fetched_by_another() {
         return server.stop_well();
     }
     let helpers = server.children();
-    helpers.iter().for_each(|helper| kill(*helper, Signal::STOP));
+    for helper in &helpers {
+        server.stop_process(*helper);
+    }
     let mut clients: Vec<Client> = (0..6).map(|_| server.client()).collect();
     let all = [Files::SMALL, Files::MEDIUM, Files::LARGE];
     for (client, (path, _)) in clients.iter_mut().zip(all.iter().cycle()) {
@@ -182,7 +184,7 @@ fn going_down_waits_for_what_helpers_fetch() {
         return server.stop_well();
     }
     let helper = server.children()[0];
-    kill(helper, Signal::STOP);
+    server.stop_process(helper);
     let mut client = server.client();
     client.send_get(Files::LARGE.0, "");
     server.eventually("it waits", |status| status.count("helper_waits") >= 1);

@@ -267,18 +267,29 @@ fn behind_a_proxy_the_limits_are_those_of_its_clients() {
 #[test]
 fn a_proxy_tells_the_client_of_a_connection_without_room() {
     let files = Files::new();
-    let flags = ["--arch=sped", "--proxy-protocol-from=127.0.0.1", "--max-connections=1"];
-    let mut server = Server::start(&files.root(), &flags);
-    let mut busy = proxied(7, &server);
-    busy.send("GET / HTTP/1.1\r\n");
-    server.eventually("a part of a request", |status| status.count("received_bytes") == 16);
-    assert_eq!(small(&mut proxied(8, &server)).status, 503);
-    let status = server.eventually("both headers, and one turned away", |status| {
-        (status.count("proxy_headers"), status.count("turned_away")) == (2, 1)
-    });
-    assert_eq!(status.count("proxy_malformed"), 0);
-    drop(busy);
-    server.stop_well();
+    let one_worker = "--smped=p-min=1,initial=1,p-max=1";
+    for architecture in [
+        &["--arch=sped"][..],
+        &["--arch=smped", one_worker],
+        &["--arch=smped", one_worker, "--handoff=kernel"],
+    ] {
+        let flags = [architecture, &["--proxy-protocol-from=127.0.0.1", "--max-connections=1"]].concat();
+        let mut server = Server::start(&files.root(), &flags);
+        let mut busy = proxied(7, &server);
+        busy.send("GET / HTTP/1.1\r\n");
+        server.eventually("a part of a request", |status| status.count("received_bytes") == 16);
+        assert_eq!(small(&mut proxied(8, &server)).status, 503);
+        busy.send("Host: x\r\n\r\n");
+        assert_eq!(busy.response().status, 200);
+        server.eventually_of("both headers, and one turned away", |server| {
+            // A worker shows the counts of those that it has turned away when it shows its own.
+            assert_served(&mut busy);
+            let counts = ["proxy_headers", "turned_away", "proxy_malformed"];
+            counts.map(|name| server.status().count(name)) == [2, 1, 0]
+        });
+        drop(busy);
+        assert_eq!(server.stop().0, Some(0));
+    }
 }
 
 /// Sends a request over a connection of its own to HAProxy. Returns the answer.

@@ -32,21 +32,11 @@ fn send(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// Stops a worker, and returns once it does nothing any more.
-fn stop(server: &mut Server, process: u32) {
-    send(process, Signal::STOP);
-    let stopped = |_: &mut Server| {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-        stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
-    };
-    server.eventually_of("stopped", stopped);
-}
-
 /// Clients that have asked, while neither parent nor workers do anything.
 fn asked_while_stopped(server: &mut Server, count: usize, then: impl FnOnce(&Server, &[u32])) -> Vec<Client> {
     let workers = server.children();
     for worker in &workers {
-        stop(server, *worker);
+        server.stop_process(*worker);
     }
     let clients = server.while_stopped(|| {
         let mut clients: Vec<Client> = (0..count).map(|_| server.client()).collect();
@@ -143,7 +133,7 @@ fn the_queue_of_a_worker_that_is_stopped_goes_to_others_until_it_answers() {
     drop(served(&server, 2));
     server.eventually("idle", |status| status.count("closed") == 2 && loads(status) == [0, 0]);
     let stopped = server.children()[0];
-    stop(&mut server, stopped);
+    server.stop_process(stopped);
     // Every second one would be its own.
     let clients = served(&server, 20);
     let status = server.eventually("it shows", |status| status.count("workers_silent") >= 1);

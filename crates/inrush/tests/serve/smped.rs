@@ -143,6 +143,29 @@ fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
 }
 
 #[test]
+fn a_connection_that_waits_for_a_slow_worker_meets_a_limit_once() {
+    let files = Files::new();
+    for (limit, count) in
+        [("--max-connections=1", "limit_connections"), ("--max-connections=9", "all_workers_full")]
+    {
+        let mut server = smped(&files, &["--smped=c-max=1,p-min=1,initial=1,p-max=1", limit]);
+        let idle = served(&server, 1);
+        server.eventually("idle", |status| status.count("requests") == 1);
+        let worker = server.children()[0];
+        // The worker is to close its idle connection. The dispatcher looks again until it gives the worker up.
+        server.stop_process(worker);
+        let mut waits = server.client();
+        waits.send_get(Files::SMALL.0, "");
+        assert_eq!(waits.response().status, 503);
+        let status = server.eventually("turned away", |status| status.count("turned_away") == 1);
+        assert_eq!(status.count(count), 1);
+        kill_process(Pid::from_raw(worker as i32).unwrap(), Signal::CONT).unwrap();
+        drop((idle, waits));
+        server.stop_well();
+    }
+}
+
+#[test]
 fn with_an_adaptive_c_max_connections_alone_fill_no_worker() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=c-max=adaptive,p-min=1,initial=1,p-max=1"]);
@@ -185,7 +208,7 @@ fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_n
     drop(served(&server, 2));
     server.eventually("idle", |status| status.count("accepts") == 2 && loads(status) == [0, 0]);
     let stopped = server.children()[0];
-    kill_process(Pid::from_raw(stopped as i32).unwrap(), Signal::STOP).unwrap();
+    server.stop_process(stopped);
     // Half of the connections would go to the stopped worker. The dispatcher passes it the first ones before
     // it notices the silence.
     let clients = served(&server, 20);

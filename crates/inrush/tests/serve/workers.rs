@@ -247,6 +247,38 @@ fn forked_processes_finish_what_they_have_at_the_end() {
 }
 
 #[test]
+fn a_forked_process_keeps_no_connection_of_another() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--processes=per-connection", "--accept-limit=inf"]);
+    let forker = names(&mut server, 1)[0].0;
+    // So it takes all three at once.
+    server.stop_process(forker);
+    let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    kill(forker, Signal::CONT);
+    for client in &mut clients {
+        assert_eq!(client.get(Files::SMALL.0).status, 200);
+    }
+    let mut children = server.children_of(forker);
+    children.sort();
+    kill(children[2], Signal::KILL);
+    assert!(clients.remove(2).ends());
+    drop(clients);
+    server.stop_well();
+}
+
+#[test]
+fn a_forked_process_that_is_cut_off_at_the_end_is_counted() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--processes=per-connection", "--drain-timeout=1ms"]);
+    let mut busy = server.client();
+    busy.send("GET /small.bin HTTP/1.1\r\n");
+    server.eventually("busy", |status| status.connections() == 1);
+    server.signal(Signal::TERM);
+    let said = "inrush: 1 connections had not finished within the drain timeout\n";
+    assert_eq!(server.wait(), (Some(0), said.to_owned()));
+}
+
+#[test]
 fn a_process_for_each_connection_has_no_settings_of_a_pool() {
     let files = Files::new();
     for (setting, flag) in

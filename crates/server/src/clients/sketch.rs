@@ -146,8 +146,8 @@ impl Rates {
     /// Charges a new connection to a client. Returns false, and charges nothing, if the connection comes too early.
     ///
     /// The first row with room decides, in one atomic step. The other rows are charged up to a full burst at most,
-    /// because the client's own connections cannot have charged more. Another connection of this client waits until all rows
-    /// are charged. It would find room in a row that is not charged yet.
+    /// because the client's own connections cannot have charged more. Another connection of this client waits until all
+    /// rows are charged. Otherwise it could find room in a row that is not charged yet.
     pub fn admit(&self, places: &Places, now: Nanos) -> bool {
         let _turn = self.turns[places.0[0] as usize % TURNS].lock().unwrap_or_else(PoisonError::into_inner);
         let full = now.saturating_add(self.burst).0;

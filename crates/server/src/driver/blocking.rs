@@ -54,6 +54,8 @@ pub enum Woken {
     Ready,
     /// The connection is idle and must make room for another.
     GiveWay,
+    /// The same, and the receiving side of the socket has been shut down for it.
+    Reclaimed,
 }
 
 /// The way in which a thread sleeps.
@@ -162,6 +164,9 @@ fn turn<S: SocketService, W: Waiter>(
     let socket = socket.as_fd();
     lender.obey(sessions, socket, machine);
     let mut lent = lender.turn(machine.client());
+    if woken == Woken::Reclaimed {
+        machine.was_shut();
+    }
     let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
     // Requests that had arrived were answered before this.
     if going_down {

@@ -60,10 +60,10 @@ impl IdleThreads {
     }
 
     /// Enters a thread that begins to wait for a connection. The connection counts as idle from `idle_from` on.
-    pub fn enter(&self, socket: &Arc<OwnedFd>, idle_from: Nanos, now: Nanos) -> Entry<'_> {
+    pub fn enter(&self, socket: &Arc<OwnedFd>, idle_from: Nanos) -> Entry<'_> {
         let mut entered = self.lock();
         let key = entered.sockets.insert(Arc::clone(socket));
-        entered.order.enter(key, idle_from, now);
+        entered.order.enter(key, idle_from);
         self.show(&entered);
         Entry { threads: self, key }
     }
@@ -81,7 +81,7 @@ impl IdleThreads {
                 .is_ok_and(|read| read.1 > 0)
             {
                 entered.order.leave(key);
-                entered.order.enter(key, now, now);
+                entered.order.enter(key, now);
                 continue;
             }
             entered.order.leave(key);
@@ -96,6 +96,15 @@ impl IdleThreads {
         Reclaimed::None
     }
 
+    fn leave(&self, key: Key) -> bool {
+        let mut entered = self.lock();
+        entered.sockets.remove(key);
+        let reclaimed = !entered.order.leave(key);
+        entered.leaving -= usize::from(reclaimed);
+        self.show(&entered);
+        reclaimed
+    }
+
     fn show(&self, entered: &Entered) {
         if let Some(shown) = &self.shown {
             shown(entered.order.idle_from());
@@ -107,14 +116,18 @@ impl IdleThreads {
     }
 }
 
+impl Entry<'_> {
+    /// Leaves. Returns true if the thread must give its connection up.
+    pub fn leave(self) -> bool {
+        let reclaimed = self.threads.leave(self.key);
+        std::mem::forget(self);
+        reclaimed
+    }
+}
+
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        let mut entered = self.threads.lock();
-        entered.sockets.remove(self.key);
-        if !entered.order.leave(self.key) {
-            entered.leaving -= 1;
-        }
-        self.threads.show(&entered);
+        self.threads.leave(self.key);
     }
 }
 
@@ -140,13 +153,12 @@ mod tests {
     fn the_thread_with_the_longest_idle_connection_wakes_and_no_other() {
         let threads = IdleThreads::default();
         let clients = [pair(), pair(), pair()];
-        let enter = |(at, (_, socket)): (usize, &(_, _))| threads.enter(socket, Nanos(at as u64), Nanos(9));
+        let enter = |(at, (_, socket)): (usize, &(_, _))| threads.enter(socket, Nanos(at as u64));
         let mut entries: Vec<Entry<'_>> = clients.iter().enumerate().map(enter).collect();
         assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::One);
         assert_eq!(clients.each_ref().map(|(_, socket)| is_woken(socket)), [true, false, false]);
         assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::Already);
-        drop(entries.remove(0));
-        drop(entries.remove(0));
+        assert!(entries.remove(0).leave() && !entries.remove(0).leave());
         assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::One);
         assert!(is_woken(&clients[2].1));
         entries.clear();
@@ -157,7 +169,7 @@ mod tests {
     fn a_connection_whose_request_has_arrived_is_passed_over() {
         let threads = IdleThreads::default();
         let (mut asks, quiet) = (pair(), pair());
-        let _entries = [&asks, &quiet].map(|(_, socket)| threads.enter(socket, Nanos(1), Nanos(1)));
+        let _entries = [&asks, &quiet].map(|(_, socket)| threads.enter(socket, Nanos(1)));
         asks.0.write_all(b"GET").unwrap();
         assert_eq!(threads.reclaim(Nanos(1)), Reclaimed::One);
         assert!(is_woken(&quiet.1));
@@ -168,7 +180,7 @@ mod tests {
     fn a_new_connection_is_left_alone_until_it_counts_as_idle() {
         let threads = IdleThreads::default();
         let silent = pair();
-        let _entry = threads.enter(&silent.1, Nanos(50), Nanos(1));
+        let _entry = threads.enter(&silent.1, Nanos(50));
         assert_eq!(threads.reclaim(Nanos(49)), Reclaimed::None);
         assert_eq!(threads.reclaim(Nanos(50)), Reclaimed::One);
     }
@@ -179,7 +191,7 @@ mod tests {
         let sees = Arc::clone(&seen);
         let threads = IdleThreads::shown_to(move |from| sees.lock().unwrap().push(from.0));
         let one = pair();
-        drop(threads.enter(&one.1, Nanos(5), Nanos(7)));
+        drop(threads.enter(&one.1, Nanos(5)));
         assert_eq!(*seen.lock().unwrap(), [5, u64::MAX]);
     }
 }

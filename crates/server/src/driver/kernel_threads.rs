@@ -21,6 +21,7 @@ mod sleeper;
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -49,10 +50,10 @@ use crate::stop::Stop;
 
 /// The state that the threads of a group share.
 pub struct Group {
-    /// The sets of listeners, one after another: one for all threads together, or one for each thread.
+    /// The listeners of all sets, one set after another.
     listeners: Vec<Listener>,
-    /// The number of listeners in a set.
-    addresses: usize,
+    /// The places of the sets: one for all threads together, or one for each thread. Their sizes may differ.
+    sets: Vec<Range<usize>>,
     waiters: Waiters,
     share: Share,
     idle: IdleThreads,
@@ -60,7 +61,7 @@ pub struct Group {
     free: AtomicUsize,
     /// The time when a thread last took a connection.
     last_taken: AtomicU64,
-    /// Connections taken so far, by all threads.
+    /// Connections taken from the queues so far, by all threads; refused ones included.
     taken: AtomicU64,
     /// Accepts that found an empty queue so far.
     found_empty: AtomicU64,
@@ -90,10 +91,14 @@ impl Group {
     /// # Errors
     /// No descriptor or memory is left.
     pub fn new(sets: Vec<Vec<Listener>>, share: Share, wake: Wake) -> io::Result<Group> {
-        let addresses = sets.first().map_or(1, Vec::len);
-        let listeners: Vec<Listener> = sets.into_iter().flatten().collect();
+        let (mut listeners, mut places) = (Vec::new(), Vec::new());
+        for set in sets {
+            let first = listeners.len();
+            listeners.extend(set);
+            places.push(first..listeners.len());
+        }
         let waiters = Waiters::new(wake, &listeners)?;
-        Group::waiting_by(waiters, listeners, addresses, share, IdleThreads::default())
+        Group::waiting_by(waiters, listeners, places, share, IdleThreads::default())
     }
 
     /// Makes the group of a process that shares its listeners with other processes.
@@ -107,22 +112,22 @@ impl Group {
         idle: IdleThreads,
         controller: impl Controller + Send + Sync + 'static,
     ) -> io::Result<Group> {
-        let addresses = listeners.len();
-        let group = Group::waiting_by(waiters, listeners, addresses, share, idle)?;
+        let all = std::iter::once(0..listeners.len()).collect();
+        let group = Group::waiting_by(waiters, listeners, all, share, idle)?;
         Ok(Group { controller: Some(Box::new(controller)), ..group })
     }
 
     fn waiting_by(
         waiters: Waiters,
         listeners: Vec<Listener>,
-        addresses: usize,
+        sets: Vec<Range<usize>>,
         share: Share,
         idle: IdleThreads,
     ) -> io::Result<Group> {
         let clock = RealClock::new();
         Ok(Group {
             listeners,
-            addresses,
+            sets,
             waiters,
             share,
             idle,
@@ -282,13 +287,12 @@ impl Group {
 
     /// Returns true if each thread has an accept queue of its own.
     fn has_queues_of_their_own(&self) -> bool {
-        self.listeners.len() > self.addresses
+        self.sets.len() > 1
     }
 
     /// Returns the listeners that the thread of this number accepts from.
     fn listeners_of(&self, index: usize) -> &[Listener] {
-        let sets = self.listeners.len() / self.addresses;
-        self.listeners.chunks(self.addresses).nth(index % sets).unwrap_or_default()
+        &self.listeners[self.sets[index % self.sets.len()].clone()]
     }
 }
 
@@ -325,6 +329,7 @@ impl Pool for KernelPool<'_> {
     fn turn_away(&mut self, now: Nanos) {
         let mut counts = LoopCounts::default();
         self.acceptor.turn_away_phase(&self.group.listeners, Short::Connections, now, &mut counts);
+        self.group.taken.fetch_add(self.acceptor.take_refused(), Ordering::Relaxed);
         self.publish(counts);
     }
 }
@@ -433,15 +438,14 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             if end == PhaseEnd::Empty {
                 group.found_empty();
             }
+            let refused = self.acceptor.take_refused();
+            group.taken.fetch_add(batch.len() as u64 + refused, Ordering::Relaxed);
             if !batch.is_empty() {
-                group.taken.fetch_add(batch.len() as u64, Ordering::Relaxed);
                 group.last_taken.store(now.0, Ordering::Relaxed);
                 self.free = None;
                 return Ok(batch);
             }
-            let refused = self.acceptor.take_refused();
             if refused > 0 {
-                group.taken.fetch_add(refused, Ordering::Relaxed);
                 self.serving.publish();
             }
             match end {
@@ -462,6 +466,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             Reclaimed::One | Reclaimed::Already => PhaseEnd::Pause(now + RECLAIM_PAUSE),
             Reclaimed::None => self.acceptor.turn_away_phase(listeners, short, now, counts),
         };
+        group.taken.fetch_add(self.acceptor.take_refused(), Ordering::Relaxed);
         match end {
             PhaseEnd::Pause(until) => self.pause(until.saturating_sub(now))?,
             _ => self.serving.publish(),
@@ -509,15 +514,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
+    use std::os::fd::AsRawFd;
 
     use base::Limit;
     use http1::server::Settings;
 
     use super::*;
     use crate::accept::{AcceptLimit, LiveLimit};
-    use crate::listener::listen;
+    use crate::listener::{connect, listen};
     use crate::refusal_loop::Unavailable;
+    use crate::refusals::Refusals;
     use crate::settings::LiveSettings;
+
+    fn acceptor(share: Share, refusals: Option<Refusals>) -> Acceptor {
+        Acceptor::new(LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1))), share, refusals)
+    }
+
+    fn thread(group: &Group, acceptor: Acceptor) -> AcceptingThread<'_, Unavailable> {
+        let settings = LiveSettings::new(Settings::default());
+        let lender = Lender::new(Unavailable, settings, None, group.clock(), 1);
+        AcceptingThread::new(ServingThread::new(group, lender, Board::default()), acceptor, 0).unwrap()
+    }
 
     #[test]
     fn a_thread_is_free_from_the_start_on_while_it_has_no_connection() {
@@ -525,11 +542,7 @@ mod tests {
         let address = listeners[0].address;
         let share = Share::alone(4);
         let group = Group::new(vec![listeners], share.clone(), Wake::Exclusive).unwrap();
-        let settings = LiveSettings::new(Settings::default());
-        let lender = Lender::new(Unavailable, settings, None, group.clock(), 1);
-        let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1)));
-        let serving = ServingThread::new(&group, lender, Board::default());
-        let mut thread = AcceptingThread::new(serving, Acceptor::new(limit, share, None), 0).unwrap();
+        let mut thread = thread(&group, acceptor(share, None));
         let free = || group.free.load(Ordering::Relaxed);
         assert_eq!(free(), 1, "it has not run yet, so that the pool is not full");
         for _ in 0..2 {
@@ -543,5 +556,31 @@ mod tests {
         assert_eq!(free(), 1);
         drop(thread);
         assert_eq!(free(), 0);
+    }
+
+    #[test]
+    fn every_listener_of_a_predecessor_with_more_queues_has_a_thread() {
+        let mut listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 5, false).unwrap().into_iter();
+        let sets = [2, 2, 1].map(|size| listeners.by_ref().take(size).collect::<Vec<_>>());
+        let group = Group::new(sets.into(), Share::alone(4), Wake::Reuseport).unwrap();
+        let sockets = |of: &[Listener]| of.iter().map(|one| one.socket.as_raw_fd()).collect::<Vec<_>>();
+        let accepted_from = (0..3).flat_map(|index| sockets(group.listeners_of(index))).collect::<Vec<_>>();
+        assert_eq!((accepted_from, group.has_queues_of_their_own()), (sockets(&group.listeners), true));
+    }
+
+    #[test]
+    fn those_that_are_turned_away_have_left_the_queue() {
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
+        let share = Share::alone(1);
+        let group = Group::new(vec![listeners], share.clone(), Wake::All).unwrap();
+        let _open = share.take().unwrap();
+        let taken = || group.taken.load(Ordering::Relaxed);
+        let mut acceptor = acceptor(share, Some(Refusals::new().unwrap()));
+        let _clients = connect(&group.listeners[0], 2);
+        KernelPool { group: &group, acceptor: &mut acceptor, board: &Board::default() }
+            .turn_away(Nanos::ZERO);
+        assert_eq!(taken(), 1);
+        thread(&group, acceptor).make_room(Short::Connections, Nanos::ZERO).unwrap();
+        assert_eq!(taken(), 2);
     }
 }

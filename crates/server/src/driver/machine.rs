@@ -100,6 +100,8 @@ pub(super) struct Layer {
     pub(super) more: bool,
     alert: Alert,
     handshake: Handshake,
+    /// The server itself has shut down the receiving side of the socket.
+    was_shut: bool,
 }
 
 /// The alert that ends a session.
@@ -351,12 +353,20 @@ impl Machine {
             more: false,
             alert: Alert::Due,
             handshake: Handshake::UnderWay,
+            was_shut: false,
         });
         layer.receive(bytes, (&mut self.http, self.drains), cx, counts);
         self.tls = Tls::Layer(layer);
     }
 
-    /// Notes that the peer has shut down its sending side.
+    /// Notes that the server has shut down the receiving side of the socket, so that its end is not the peer's.
+    pub fn was_shut(&mut self) {
+        if let Tls::Layer(layer) = &mut self.tls {
+            layer.was_shut = true;
+        }
+    }
+
+    /// Notes that the peer has shut down its sending side, or that the server has shut down the receiving side.
     pub fn receive_end<S: Responder<File = Handle>>(
         &mut self,
         cx: &mut http2::Context<'_, '_, S>,
@@ -365,6 +375,7 @@ impl Machine {
         if let Tls::Layer(layer) = &self.tls
             && layer.handshake == Handshake::Complete
             && layer.alert == Alert::Due
+            && !layer.was_shut
             && !layer.session.has_ended()
         {
             counts.tls_truncated += 1;

@@ -95,15 +95,15 @@ impl<M, S: SocketService> Shared<M, S> {
         let (mut acceptor, listeners) = (self.acceptor.borrow_mut(), self.listeners.borrow());
         let mut lender = self.lender.borrow_mut();
         let before = batch.len();
-        let end = acceptor.phase(&listeners, now, lender.counting(), batch);
-        if let Some(control) = &mut *self.control.borrow_mut() {
-            control.accepted((batch.len() - before) as u64 + acceptor.take_refused(), end);
-        }
-        let end = match end {
+        let found = acceptor.phase(&listeners, now, lender.counting(), batch);
+        let end = match found {
             PhaseEnd::NoRoom(_) if self.reclaim(now) => PhaseEnd::Pause(now + RECLAIM_PAUSE),
             PhaseEnd::NoRoom(short) => acceptor.turn_away_phase(&listeners, short, now, lender.counting()),
             end => end,
         };
+        if let Some(control) = &mut *self.control.borrow_mut() {
+            control.accepted((batch.len() - before) as u64 + acceptor.take_refused(), found);
+        }
         if !batch.is_empty() {
             self.last_taken.set(now);
         }
@@ -135,7 +135,11 @@ impl<M, S: SocketService> Shared<M, S> {
     fn turn_away(&self, now: Nanos) {
         let mut lender = self.lender.borrow_mut();
         let (listeners, counts) = (self.listeners.borrow(), lender.counting());
-        self.acceptor.borrow_mut().turn_away_phase(&listeners, Short::Connections, now, counts);
+        let mut acceptor = self.acceptor.borrow_mut();
+        acceptor.turn_away_phase(&listeners, Short::Connections, now, counts);
+        if let Some(control) = &mut *self.control.borrow_mut() {
+            control.accepted(acceptor.take_refused(), PhaseEnd::AtLimit);
+        }
     }
 }
 

@@ -131,13 +131,15 @@ impl<S: SmallService> PollLoop<S> {
         }
     }
 
-    /// Takes over the connections that asked for events.
+    /// Takes over the connections that asked for events and have received all earlier responses. Those that have not keep
+    /// the places that they were promised.
     fn begin_streams(&mut self) {
         let (now, date) = (self.clock.now(), HttpDate::new(self.clock.wall()));
         for client in self.clients.extract_if(.., |client| client.machine.wants() == Wants::Resume) {
             self.streams.begin(client.socket, &self.service.service.first_event(), &date, now);
         }
-        self.service.room = self.streams.room();
+        let promised = self.clients.iter().filter(|client| client.machine.is_deferred()).count();
+        self.service.room = self.streams.room(promised);
         self.totals.set_cut_streams(self.streams.cut);
     }
 
@@ -271,5 +273,72 @@ impl<S: SmallService> PollLoop<S> {
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use http1::server::COPIED_BODY_BYTES;
+    use http1::{Request, Response, Service, Status};
+    use rustix::net::sockopt;
+
+    use super::super::guard::Guard;
+    use super::super::streams::STREAMS;
+    use super::*;
+    use crate::admin_access::AdminAddress;
+
+    /// The first has a response that the loop queues with the next one, and that a small socket does not take at once.
+    const REQUESTS: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /events HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    struct Large;
+
+    impl Service for Large {
+        type File = Arc<OwnedFd>;
+
+        fn respond(&mut self, _request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
+            super::super::answer(Status::OK, "text/plain", "x".repeat(COPIED_BODY_BYTES))
+        }
+    }
+
+    impl SmallService for Large {
+        fn asks_for_events(&self, request: &Request<'_>) -> bool {
+            request.path() == "/events"
+        }
+    }
+
+    fn idle_loop(totals: &Arc<Totals>) -> PollLoop<Large> {
+        let address = AdminAddress::Internet("127.0.0.1:0".parse().unwrap());
+        let (guard, totals) = (Guard::of_file(None), Arc::clone(totals));
+        let service = Guarded { service: Large, guard, totals: Arc::clone(&totals), room: STREAMS };
+        PollLoop::new(AdminListener::open(&address).unwrap(), service, Stop::new().unwrap(), totals)
+    }
+
+    #[test]
+    fn a_stream_has_its_place_while_earlier_output_waits() {
+        let totals = Arc::default();
+        let mut side = idle_loop(&totals);
+        let admit = |_| {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            here.set_nonblocking(true).unwrap();
+            there.set_nonblocking(true).unwrap();
+            sockopt::set_socket_send_buffer_size(&here, 1).unwrap();
+            there.write_all(REQUESTS).unwrap();
+            side.begin_streams();
+            side.admit(here.into());
+            there
+        };
+        let mut peers: Vec<UnixStream> = (0..=STREAMS).map(admit).collect();
+        assert!(side.clients.iter().all(|client| client.machine.wants() == Wants::Transmit));
+        while side.clients.iter().any(|client| client.machine.wants() == Wants::Transmit) {
+            for peer in &mut peers {
+                while peer.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {}
+            }
+            (0..side.clients.len()).for_each(|index| side.move_bytes(index, false));
+        }
+        side.begin_streams();
+        assert_eq!((side.clients.len(), side.service.room, totals.streams_refused()), (1, 0, 1));
     }
 }

@@ -59,12 +59,12 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Returns the number of free places for streams.
-    pub fn room(&self) -> usize {
-        STREAMS - self.streams.len()
+    /// Returns the number of free places for streams, while so many places are promised to streams that have not begun.
+    pub fn room(&self, promised: usize) -> usize {
+        STREAMS.saturating_sub(self.streams.len() + promised)
     }
 
-    /// Begins a stream on a connection that asked for one. The caller ensures that there is room.
+    /// Begins a stream on a connection that asked for one. The caller has promised it a place.
     pub fn begin(&mut self, socket: OwnedFd, first: &str, date: &HttpDate, now: Nanos) {
         let mut stream = Stream {
             socket,
@@ -203,7 +203,7 @@ mod tests {
     /// Looks at all streams as if each had these events.
     fn look(streams: &mut Streams, events: PollFlags, now: Nanos) -> usize {
         streams.ready(&[events; STREAMS], now, &mut [0; 100]);
-        STREAMS - streams.room()
+        STREAMS - streams.room(0)
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             }
             assert!(sent < 1000, "the kernel's buffer and ours are bounded");
         }
-        assert_eq!((streams.room(), streams.cut), (STREAMS - 1, 1));
+        assert_eq!((streams.room(0), streams.cut), (STREAMS - 1, 1));
     }
 
     #[test]

@@ -230,6 +230,29 @@ fn who_does_not_finish_is_counted_by_what_it_left_out() {
 }
 
 #[test]
+fn a_client_that_has_to_make_room_is_told_and_does_not_count_as_one_that_left_the_alert_out() {
+    let identity = Identity::new();
+    on_each_architecture(|variant, files| {
+        let mut config = identity.config(variant, files);
+        config.max_connections = 1;
+        let server = Running::start(variant, config);
+        let (name, content) = &files.contents[0];
+        let mut idle = identity.connect(&server);
+        assert!(idle.get(name) == *content);
+        server.until("it to be idle", |counters| counters.http.requests == 1);
+        let mut new = identity.connect(&server);
+        assert!(new.get(name) == *content);
+        assert!(idle.ends_well());
+        server.until("it to be counted", |counters| {
+            (counters.loops.closed, counters.loops.reclaimed) == (1, 1)
+        });
+        assert_eq!(server.counters().loops.tls_truncated, 0);
+        drop((idle, new));
+        server.stop();
+    });
+}
+
+#[test]
 fn going_down_finishes_what_has_begun_and_says_that_it_ends() {
     let identity = Identity::new();
     on_each_architecture(|variant, files| {

@@ -166,7 +166,7 @@ impl<'a> Forker<'a> {
 
     fn run(mut self, changes: &dyn Fn(&Changed)) -> io::Result<()> {
         while !self.stop.asked() || !self.slots.is_empty() {
-            self.board.merge(&Counters { loops: std::mem::take(&mut self.counts), ..Counters::default() });
+            self.publish();
             let mut events = [epoll::Event::EMPTY; EVENTS];
             let count = match epoll::wait(&self.set, &mut events, self.time_to_wait()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
@@ -186,7 +186,14 @@ impl<'a> Forker<'a> {
                 self.accept_phase()?;
             }
         }
+        // The last children have counted since.
+        self.publish();
         Ok(())
+    }
+
+    /// Shows the parent the counts of this process and of its children.
+    fn publish(&mut self) {
+        self.board.merge(&Counters { loops: std::mem::take(&mut self.counts), ..Counters::default() });
     }
 
     fn time_to_wait(&self) -> Option<Nanos> {
@@ -216,7 +223,7 @@ impl<'a> Forker<'a> {
             PhaseEnd::NoRoom(_) => self.pause(Some(now + LOOK_AGAIN))?,
             PhaseEnd::Empty | PhaseEnd::AtLimit => {}
         }
-        let forked = batch.into_iter().try_for_each(|arrived| self.fork_for(arrived));
+        let forked = self.fork_for_each(batch);
         self.says(SINCE, if self.share.is_full() { now.0 } else { WAITS });
         forked
     }
@@ -231,10 +238,23 @@ impl<'a> Forker<'a> {
         Ok(())
     }
 
-    /// Forks. The child serves the connection and never returns.
-    fn fork_for(&mut self, arrived: Arrived) -> io::Result<()> {
+    /// Forks for each connection.
+    fn fork_for_each(&mut self, connections: impl IntoIterator<Item = Arrived>) -> io::Result<()> {
+        let mut connections = connections.into_iter();
+        while let Some(arrived) = connections.next() {
+            self.fork_for(arrived, &mut connections)?;
+        }
+        Ok(())
+    }
+
+    /// Forks. The child serves the connection and never returns. It closes the others, which would stay open until
+    /// its end.
+    fn fork_for(&mut self, arrived: Arrived, others: impl Iterator<Item = Arrived>) -> io::Result<()> {
         match self.children.fork() {
-            Ok(Fork::Child) => self.be_a_child(arrived),
+            Ok(Fork::Child) => {
+                others.for_each(drop);
+                self.be_a_child(arrived)
+            }
             Ok(Fork::Parent(child)) => {
                 self.slots.insert(child, arrived.slot);
                 Ok(())
@@ -296,7 +316,8 @@ impl<'a> Forker<'a> {
                 // No connection waits for a process.
                 Heard::Reclaim => {}
                 Heard::Message(message) => {
-                    message.descriptors.into_iter().try_for_each(|socket| self.take_over(socket))?;
+                    let sockets = message.descriptors.into_iter();
+                    self.fork_for_each(sockets.map(|socket| self.passed(socket)).collect::<Vec<_>>())?;
                 }
                 Heard::Drain => self.drain()?,
                 Heard::Gone => orphaned(),
@@ -304,11 +325,11 @@ impl<'a> Forker<'a> {
         }
     }
 
-    /// Forks for a connection that the parent has accepted.
-    fn take_over(&mut self, socket: OwnedFd) -> io::Result<()> {
+    /// Takes a connection that the parent has accepted.
+    fn passed(&self, socket: OwnedFd) -> Arrived {
         let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| peer.try_into().ok());
         let (at, slot) = (self.clock.now(), self.share.take_beyond());
-        self.fork_for(Arrived { socket, peer, at, slot, admission: Admission::Free })
+        Arrived { socket, peer, at, slot, admission: Admission::Free }
     }
 
     /// Takes no more connections, and tells the children to finish.
@@ -318,7 +339,7 @@ impl<'a> Forker<'a> {
             self.accept_phase()?;
         }
         if let Some(last) = self.acceptor.last_newcomer(self.clock.now()) {
-            self.fork_for(last)?;
+            self.fork_for_each([last])?;
         }
         for listener in self.listeners.drain(..) {
             epoll::control(&self.set, Operation::Delete, listener.socket.as_raw_fd(), 0, 0)?;

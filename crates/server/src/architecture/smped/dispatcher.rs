@@ -92,6 +92,8 @@ struct Dispatching {
     reclaims: Reclaims,
     /// Accepted connections without a worker, because theirs died or does not answer.
     unplaced: VecDeque<Handed>,
+    /// The connection that waits for room has been counted.
+    meets_limit: bool,
     /// Time at which a connection was last placed.
     last_placed: Nanos,
     gate: Gate,
@@ -139,6 +141,7 @@ impl Dispatching {
             outboxes: (0..parts.pool.slots()).map(|_| Outbox::default()).collect(),
             reclaims: Reclaims::default(),
             unplaced: VecDeque::new(),
+            meets_limit: false,
             last_placed: clock.now(),
             gate: Gate::Open,
             paused_until: None,
@@ -308,6 +311,12 @@ impl Dispatching {
 
     /// Takes one connection, if there is a worker for it.
     fn look(&mut self, index: usize) -> Look {
+        let look = self.try_to_take(index);
+        self.meets_limit &= !matches!(look, Look::Taken | Look::TurnedAway | Look::Empty);
+        look
+    }
+
+    fn try_to_take(&mut self, index: usize) -> Look {
         if self.gate_as_it_should_be() != Gate::Open {
             // A connection that was taken could not be placed after all, and comes before others.
             return Look::Stop(PhaseEnd::AtLimit);
@@ -317,8 +326,10 @@ impl Dispatching {
             if !self.parts.listeners.listeners[index].somebody_waits() {
                 return Look::Empty;
             }
-            self.counts.limit_connections += u64::from(at_limit);
-            self.parts.pool.decisions.all_workers_full += u64::from(!at_limit);
+            if !std::mem::replace(&mut self.meets_limit, true) {
+                self.counts.limit_connections += u64::from(at_limit);
+                self.parts.pool.decisions.all_workers_full += u64::from(!at_limit);
+            }
             let comes_free = self.last_placed.saturating_add(STILL) > self.now;
             if !at_limit && comes_free && self.parts.listeners.control().is_some() {
                 return self.wait_for_room();

@@ -37,7 +37,8 @@ pub const WORDS: usize = IN_TURNS + 1;
 
 /// The part of its time in turns from which a worker is occupied.
 const OCCUPIED: f64 = 0.75;
-/// The part of a processor that must be idle for another worker. A tenth of it is the error of a reading.
+/// The part of a processor that must be idle for another worker. The kernel counts a processor's idle time in steps of
+/// 10 ms, which are a tenth of the default period.
 const FREE: f64 = 0.25;
 
 /// Adds a turn to a worker's sum.

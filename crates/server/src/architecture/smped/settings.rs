@@ -28,7 +28,7 @@ pub struct SmpedSettings {
     pub initial: usize,
     /// The weight of the old value in the smoothed throughput: at least 0, below 1.
     pub alpha: f64,
-    /// The time between two reports of the workers' throughput, each of which is smoothed.
+    /// The time over which the throughput of a worker is measured before it is smoothed.
     pub period: Nanos,
     /// The idle time after which a worker is stopped.
     pub idle: Nanos,

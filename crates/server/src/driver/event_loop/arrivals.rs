@@ -138,6 +138,13 @@ impl Listeners {
         self.control.as_ref().and_then(AcceptControl::wakes_at)
     }
 
+    /// Tells overload control of the connections that were refused or turned away.
+    fn report_refused(&mut self) {
+        if let Some(control) = &mut self.control {
+            control.accepted(self.acceptor.take_refused(), PhaseEnd::AtLimit);
+        }
+    }
+
     /// Splits them into their queue and their acceptor.
     pub fn into_parts(self) -> (ControlledQueue, Acceptor) {
         let Listeners { listeners, acceptor, control, .. } = self;
@@ -170,16 +177,14 @@ impl Arrivals for Listeners {
 
     fn accept(&mut self, index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
         let accepted = self.acceptor.accept(&self.listeners[index], now, counts);
-        if matches!(accepted, Accepted::TurnedAway)
-            && let Some(control) = &mut self.control
-        {
-            control.accepted(self.acceptor.take_refused(), PhaseEnd::AtLimit);
-        }
+        self.report_refused();
         accepted
     }
 
     fn turn_away(&mut self, index: usize, short: Short, now: Nanos, counts: &mut LoopCounts) -> Look {
-        self.acceptor.turn_away(&self.listeners[index], short, now, counts)
+        let look = self.acceptor.turn_away(&self.listeners[index], short, now, counts);
+        self.report_refused();
+        look
     }
 
     fn reclaim_elsewhere(&mut self, idle_from: Nanos) -> bool {

@@ -81,12 +81,12 @@ impl<W: Default> Peers<W> {
     }
 
     /// Enters a connection by what its machine waits for now: among the idle ones, and under its deadline.
-    pub fn enter(&mut self, token: Token, now: Nanos) {
+    pub fn enter(&mut self, token: Token) {
         let key = Key::from(token);
         let Some(peer) = self.table.get_mut(key) else { return };
         match peer.machine.idle_from() {
             Nanos::MAX => drop(self.idle.leave(key)),
-            idle_from => self.idle.enter(key, idle_from, now),
+            idle_from => self.idle.enter(key, idle_from),
         }
         let deadline = peer.machine.deadline();
         if deadline < peer.comes_up {

@@ -103,7 +103,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
 
     /// Enters what a connection waits for now.
     pub fn enter(&mut self, token: Token) {
-        self.peers.enter(token, self.lender.now());
+        self.peers.enter(token);
     }
 
     /// Takes a connection out of the table, to be closed.

@@ -11,6 +11,7 @@ use sys::poll::{self, PollFd, bits};
 use super::Group;
 use crate::counters::Board;
 use crate::driver::blocking::{Awaited, Waiter, Woken};
+use crate::driver::idle_threads::Entry;
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::readable;
@@ -43,7 +44,7 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
         if self.others_wait && is_idle {
             return Woken::GiveWay;
         }
-        let _entry = (idle_from < Nanos::MAX).then(|| self.group.idle.enter(socket, idle_from, now));
+        let entry = (idle_from < Nanos::MAX).then(|| self.group.idle.enter(socket, idle_from));
         let until = if in_the_way && !is_idle { until.min(idle_from) } else { until };
         let wanted = if interest.writes() { bits::OUT } else { bits::IN };
         self.set.clear();
@@ -58,7 +59,11 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
         }
         self.sleep(until);
         let waits = self.set[first_queue..].iter().any(|queue| queue.reported() != 0);
-        if waits { Woken::GiveWay } else { Woken::Ready }
+        match entry.is_some_and(Entry::leave) {
+            true => Woken::Reclaimed,
+            false if waits => Woken::GiveWay,
+            false => Woken::Ready,
+        }
     }
 
     fn sessions(&self) -> Sessions {

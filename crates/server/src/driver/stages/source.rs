@@ -311,7 +311,7 @@ where
             place.comes_up = self.timers.schedule(Token::from(peer.key), deadline);
         }
         if peer.machine.idle_from() < Nanos::MAX {
-            self.idle.enter(peer.key, peer.machine.idle_from(), self.now);
+            self.idle.enter(peer.key, peer.machine.idle_from());
         }
         place.idle = Some(peer);
     }

@@ -100,7 +100,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
             return Woken::GiveWay;
         }
         if may_idle {
-            shared.idle.borrow_mut().enter(self.key, idle_from, now);
+            shared.idle.borrow_mut().enter(self.key, idle_from);
         } else {
             shared.idle.borrow_mut().leave(self.key);
         }

@@ -60,8 +60,7 @@ pub fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let answers = refusal_loop::start(&worker.plan, refusals.clone())?;
     let (log, refused) = (worker.plan.log(), answers.board.clone());
     let board = worker.board(move |counters| {
-        counters.http.add(&refused.read().http);
-        counters.http2.add(&refused.read().http2);
+        counters.add_refusals(&refused.read());
         counters.loops.log_lines_dropped = log.as_ref().map_or(0, LogSender::dropped);
     });
     let config = worker.plan.config();
