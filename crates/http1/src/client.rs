@@ -72,7 +72,7 @@ pub enum Malformed {
     /// The head exceeds 64 KiB or 128 fields.
     #[error("the reply's head is too large")]
     HeadTooLarge,
-    /// The lengths differ or are no numbers.
+    /// The lengths differ or are no numbers, or the chunked coding is applied twice.
     #[error("the reply's length is ambiguous")]
     Length,
     /// The chunked coding is broken.
@@ -286,6 +286,7 @@ struct Framing {
 impl Framing {
     fn read(fields: &[httparse::Header<'_>]) -> Result<Framing, Malformed> {
         let mut framing = Framing { length: None, coding: Coding::Absent, close: false, keep_alive: false };
+        let mut was_chunked = false;
         for field in fields {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             match field.name.len() {
@@ -296,10 +297,14 @@ impl Framing {
                     }
                 }
                 17 if is("transfer-encoding") => {
-                    // Chunked delimits the content only if it is the last coding and occurs once.
-                    let last = field.value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
-                    let chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
-                    framing.coding = if chunked { Coding::Chunked } else { Coding::Other };
+                    // Chunked delimits the content only as the last coding. Twice, it is an error (RFC 9112, 6.1).
+                    for coding in field.value.split(|byte| *byte == b',') {
+                        let chunked = coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+                        if chunked && std::mem::replace(&mut was_chunked, true) {
+                            return Err(Malformed::Length);
+                        }
+                        framing.coding = if chunked { Coding::Chunked } else { Coding::Other };
+                    }
                 }
                 10 if is("connection") => {
                     framing.close |= has_token(field.value, "close");

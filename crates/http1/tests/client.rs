@@ -56,6 +56,17 @@ fn rfc9112_6_3_replies_are_delimited() {
 }
 
 #[test]
+fn rfc9112_6_1_chunked_is_applied_once_at_most_and_delimits_only_as_the_last_coding() {
+    let reply = |codings: &str| format!("HTTP/1.1 200 OK\r\n{codings}\r\n5\r\nhello\r\n0\r\n\r\n");
+    check(&reply("Transfer-Encoding: gzip, chunked\r\n"), &[(200, 5, true)], Ok(()));
+    check(&reply("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), &[(200, 5, true)], Ok(()));
+    check(&reply("Transfer-Encoding: chunked, gzip\r\n"), &[(200, 15, false)], Ok(()));
+    for twice in ["chunked, chunked", "chunked, gzip, Chunked", "chunked\r\nTransfer-Encoding: chunked"] {
+        check(&reply(&format!("Transfer-Encoding: {twice}\r\n")), &[], Err(Malformed::Length));
+    }
+}
+
+#[test]
 fn content_is_handed_over_however_it_is_delimited_and_cut() {
     for head in [
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nhelloyo",
