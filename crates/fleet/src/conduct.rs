@@ -135,11 +135,15 @@ impl Conductor {
             tokio::select! {
                 Some(message) = messages.next() => self.hear(&mut left, &message, clock.now()),
                 Some(Ok(entry)) = entries.next() => {
-                    let Some(name) = left.keys().find(|name| run.delivered(name) == entry.key) else { continue };
-                    let delivery = fetch(nats, run, name, &entry.value).await;
-                    if let Some(member) = left.get_mut(entry.key.rsplit('.').next().unwrap_or_default()) {
-                        member.heard = clock.now();
-                        member.delivery = delivery.ok();
+                    let name = left.keys().copied().find(|name| run.delivered(name) == entry.key);
+                    let Some(name) = name else { continue };
+                    match fetch(nats, run, name, &entry.value).await {
+                        Ok(delivery) => {
+                            if let Some(member) = left.get_mut(name) {
+                                (member.heard, member.delivery) = (clock.now(), Some(delivery));
+                            }
+                        }
+                        Err(error) => self.lose(&mut left, name, error.to_string()),
                     }
                 }
                 _ = ticks.tick() => self.sort_out(&mut left, clock.now(), end),
@@ -192,11 +196,15 @@ impl Conductor {
                 member.told += 1;
                 self.tell(Event::Told(member.index, told));
             }
-            Ok(FromAgent::Failed(why)) => {
-                self.tell(Event::Lost(member.index, why));
-                left.remove(name);
-            }
+            Ok(FromAgent::Failed(why)) => self.lose(left, name, why),
             Ok(FromAgent::Alive) | Err(_) => {}
+        }
+    }
+
+    /// Gives up an agent.
+    fn lose(&self, left: &mut BTreeMap<&str, Member>, name: &str, why: String) {
+        if let Some(member) = left.remove(name) {
+            self.tell(Event::Lost(member.index, why));
         }
     }
 
