@@ -26,8 +26,8 @@ fn inrush(arguments: &[&str], out: Stdio, err: Stdio) -> Output {
     command.args(arguments).stdout(out).stderr(err).output().unwrap()
 }
 
-/// Asserts that each command ends as it does with readers: with the same exit code and without a message
-/// about them.
+/// Asserts that a command ends as it does with readers: with the same exit code and without a message about them. A
+/// machine too busy for a run of load gives one of the two runs 5 in place of its 0 or 4.
 #[track_caller]
 fn check(arguments: &[&str]) {
     let read = inrush(arguments, Stdio::piped(), Stdio::piped());
@@ -37,11 +37,9 @@ fn check(arguments: &[&str]) {
         let output = inrush(arguments, out, err);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!said.contains("panicked") && !said.contains("Broken pipe"), "{arguments:?}: {said}");
-        // A machine too busy for a run of load gives another exit code.
-        assert!(
-            matches!(output.status.code(), Some(ended) if ended == code || [0, 5].contains(&ended)),
-            "{output:?}"
-        );
+        let ended = output.status.code().unwrap();
+        let was_busy = [ended, code].contains(&5) && [0, 4, 5].contains(&ended.min(code));
+        assert!(ended == code || was_busy, "{code} with readers: {output:?}");
     }
 }
 

@@ -42,6 +42,16 @@ pub fn has_data_acknowledged(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(info.tcpi_bytes_acked > 1)
 }
 
+/// Returns the number of segments that a TCP connection has sent again, its SYN among them (`tcpi_total_retrans` of
+/// TCP_INFO).
+///
+/// # Errors
+/// ENOPROTOOPT if the socket is not a TCP socket.
+pub fn sent_again(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let info: libc::tcp_info = get(socket, libc::IPPROTO_TCP, libc::TCP_INFO)?;
+    Ok(info.tcpi_total_retrans)
+}
+
 /// Returns the time since a TCP connection has received data (`tcpi_last_data_recv` of TCP_INFO), in steps of a tick of the
 /// kernel's clock.
 ///

@@ -156,6 +156,7 @@ fn two_agents_that_share_d_show_the_clean_rate_of_one() {
     let step = std::env::var("FLEET_STEP").unwrap_or_else(|_| "100ms".to_owned());
     let found = machines.calibrate(&step);
     let trials = found["trials"].as_array().unwrap();
+    assert!(!trials.is_empty(), "{found}");
     for trial in trials {
         println!("D = {}: {} and {}", trial["sockets"], trial["one_per_s"], trial["two_per_s"]);
         let [one, two] = ["one_per_s", "two_per_s"].map(|field| trial[field].as_f64().unwrap());

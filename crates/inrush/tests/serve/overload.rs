@@ -237,9 +237,10 @@ fn start_with(hook: &str, files: &Files, flags: &[&str]) -> Option<Server> {
     }
 }
 
-/// Returns true if a connection is complete soon. A connection whose SYN is refused takes at least a second.
+/// Returns true if a connection is complete by its first SYN. A client sends a refused one again.
 fn connects(from: &NetworkNamespace, address: SocketAddr) -> bool {
-    from.enter(|| TcpStream::connect_timeout(&address, crate::common::PATIENCE)).unwrap().is_ok()
+    let connected = from.enter(|| TcpStream::connect_timeout(&address, crate::common::PATIENCE)).unwrap();
+    connected.is_ok_and(|stream| sys::socket::sent_again(stream.as_fd()).unwrap() == 0)
 }
 
 #[test]
