@@ -145,6 +145,8 @@ impl InForce {
         let newest = config_file::effective(&arguments)?;
         hosts::of(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
         let change = config_file::Change::between(&self.text, &newest, &LiveFlags::names());
+        // Without what needs a restart, the rest may be a contradiction.
+        configuration(config_file::serve_flags(&change.text).map_err(Exit::Usage)?)?;
         for (what, names) in [("changed", change.applied), ("needs a restart", change.needs_restart)] {
             if !names.is_empty() {
                 say!("inrush: {what}: {}", names.join(", "));

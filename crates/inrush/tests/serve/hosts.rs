@@ -282,6 +282,24 @@ fn rules_of_a_host_change_at_a_signal_and_its_names_do_not() {
 }
 
 #[test]
+fn a_change_that_fits_only_after_a_restart_changes_nothing() {
+    let files = Files::new();
+    let path = files.beside("serve.toml");
+    let host = format!("[[host]]\nnames = [\"one.test\"]\nroot = \"{}\"\n", files.root().display());
+    std::fs::write(&path, &host).unwrap();
+    let mut server = Server::start_without_root(&[&format!("--config={}", path.display())]);
+    let own_root = format!("root = \"{}\"\nlisting = true\n{host}", files.root().display());
+    let newest = files.beside("newest.toml");
+    std::fs::write(&newest, own_root).unwrap();
+    std::fs::rename(&newest, &path).unwrap();
+    server.signal(Signal::HUP);
+    let said = server.says();
+    assert!(said.starts_with("inrush: the configuration stays as it was: "), "{said}");
+    assert_eq!(get(&server, "one.test", Files::SMALL.0).status, 200);
+    server.stop_well();
+}
+
+#[test]
 fn the_first_host_is_the_default_where_there_is_no_other() {
     let hosts = Hosts::new();
     let config = hosts.config("", "");
