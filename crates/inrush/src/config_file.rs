@@ -1,6 +1,6 @@
 //! `--config FILE`: the flags of a command as TOML.
 //!
-//! The file is turned into flags, which are put before those of the command line. Each setting thus has one
+//! The file is turned into flags, which are put behind those of the command line. Each setting thus has one
 //! definition, one parser, and one wording of each mistake. Flags win: the file's value of a setting is
 //! dropped if the command line gives one. Keys are the long flags without their dashes. Positional arguments
 //! go by their name in lower case (`root = "public"`). An array repeats a flag. Tables are in `hosts`.
@@ -74,7 +74,9 @@ impl ConfigFile {
         let command = lenient.find_subcommand(name).expect("it was matched");
         let flags = flags_of(command, matches, &self.text)
             .map_err(|wrong| Exit::Usage(format!("--config {}: {wrong}", self.path)))?;
-        arguments.extend(flags);
+        // What follows two dashes alone is no flag.
+        let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+        arguments.splice(end..end, flags);
         Ok(arguments)
     }
 }
@@ -293,6 +295,16 @@ mod tests {
             Command::Serve(flags) => ServeFlags { config: None, ..*flags },
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn the_files_flags_stand_before_two_dashes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        std::fs::write(&path, "workers = 3\n").unwrap();
+        let config = format!("--config={}", path.display());
+        let flags = parsed(expand(line(&[&config, "--", "-site"])).unwrap());
+        assert_eq!((flags.workers, flags.root.as_deref()), (Some(3), Some(std::path::Path::new("-site"))));
     }
 
     #[test]
