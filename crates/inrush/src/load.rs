@@ -148,8 +148,10 @@ impl Outputs {
         let stop = stop_at_signal()?;
         let Outputs { output, thresholds, watching, title, populations, agents } = self;
         let mut watcher = Watcher::new(output, &title, (populations, agents), plan.tempo(), &stop, watching)?;
-        let mut result = carry_out(&mut watcher, &stop)?;
+        let result = carry_out(&mut watcher, &stop);
+        // In any case the terminal gets its cursor back.
         let watched = watcher.end();
+        let mut result = result?;
         result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
         ::load::fail_if::judge_all(&thresholds, &mut result);
         print(&result, output)?;
