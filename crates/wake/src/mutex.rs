@@ -54,11 +54,14 @@ impl<'a> Mutex<'a> {
         }
     }
 
-    /// Unlocks the mutex if this dead holder had locked it.
+    /// Unlocks the mutex if this dead holder had locked it. Wakes a waiter in any case, because the dead one may have
+    /// been woken for the lock of another.
     pub fn unlock_for_the_dead(&self, holder: usize) {
         if self.0.load(Ordering::Relaxed) & !WANTED == holds(holder) {
-            self.unlock();
+            self.0.store(FREE, Ordering::Release);
         }
+        // The wake fails only if no waiter sleeps.
+        let _ = futex::wake(self.0, Flags::empty(), 1);
     }
 }
 
@@ -91,6 +94,24 @@ mod tests {
         });
         assert_eq!(total.load(Ordering::Relaxed), 4 * ROUNDS);
         assert_eq!(word.into_inner(), FREE);
+    }
+
+    #[test]
+    fn a_wake_up_that_a_dead_waiter_has_taken_goes_to_the_next() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        let mutex = Mutex::new(&WORD);
+        mutex.lock(7, || {});
+        let (asleep, sleeps) = std::sync::mpsc::channel();
+        let (locked, is_locked) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            mutex.lock(1, || asleep.send(()).unwrap());
+            locked.send(()).unwrap();
+        });
+        sleeps.recv().unwrap();
+        // As after an unlock whose waiter has died.
+        WORD.store(FREE, Ordering::Release);
+        mutex.unlock_for_the_dead(2);
+        is_locked.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
     }
 
     #[test]
