@@ -14,7 +14,7 @@
 //! Invariants:
 //!
 //! - Output in memory is bounded: content is queued only while less than its limit waits, and nothing is received
-//!   while twice as much waits.
+//!   while twice as much waits. At most half of the limit has been sent and is still kept.
 //! - The content and the status of each stream depend on the received bytes, not on the pieces they came in.
 //! - A decoded header list, the table of fields, the streams and every list of streams have limits.
 
@@ -78,12 +78,19 @@ pub struct Connection<F> {
     fields: Fields,
     out: Vec<u8>,
     sent: usize,
+    /// Some of the output belongs to responses.
+    answers_in_output: bool,
+    /// The time at which such output left last.
+    moved: Nanos,
     streams: Vec<Stream<F>>,
     /// Streams that ended lately; true for those that we reset.
     ended: VecDeque<(u32, bool)>,
     early_priorities: VecDeque<(u32, Priority)>,
-    /// The greatest number of a client's stream.
+    /// The greatest number of a client's stream that was taken. After GOAWAY, which names it, it stays.
     last: u32,
+    /// The greatest number of a stream that was reset or came after our GOAWAY. Streams above `last` count as reset up
+    /// to it.
+    skipped: u32,
     /// Bytes of content that the client's windows allow: the connection's window, and that of a new stream.
     window: i64,
     initial_window: i64,
@@ -116,7 +123,12 @@ impl<F> Connection<F> {
         cx.counts.http2_connections += 1;
         let mut out = cx.http.buffers.take();
         let list = cx.http.settings.limits.head_bytes as u32;
-        let settings = [(setting::MAX_CONCURRENT_STREAMS, STREAMS), (setting::MAX_HEADER_LIST_SIZE, list)];
+        let settings = [
+            (setting::MAX_CONCURRENT_STREAMS, STREAMS),
+            (setting::MAX_HEADER_LIST_SIZE, list),
+            // Without it, clients may stop sending the priorities that we know (RFC 9218, 2.1).
+            (setting::NO_RFC7540_PRIORITIES, 1),
+        ];
         frame::write_settings(&mut out, &settings);
         Connection {
             stage: Stage::Open,
@@ -128,10 +140,13 @@ impl<F> Connection<F> {
             fields: Fields::default(),
             out,
             sent: 0,
+            answers_in_output: false,
+            moved: cx.http.now,
             streams: Vec::new(),
             ended: VecDeque::new(),
             early_priorities: VecDeque::new(),
             last: 0,
+            skipped: 0,
             window: i64::from(WINDOW_BYTES),
             initial_window: i64::from(WINDOW_BYTES),
             credit: WINDOW_BYTES,
@@ -329,6 +344,10 @@ impl<F> Connection<F> {
             }
             Awaiting::FirstByte | Awaiting::Request => {
                 self.deadline = self.started.saturating_add(awaiting.timeout(timeouts));
+            }
+            // Responses wait for the windows. Other output gives them no more time.
+            Awaiting::Write if !self.has_output() => {
+                self.deadline = self.moved.saturating_add(timeouts.write_stall);
             }
             _ if awaiting != self.awaiting => {
                 self.deadline = cx.http.now.saturating_add(awaiting.timeout(timeouts));

@@ -40,6 +40,8 @@ pub(crate) mod setting {
     pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
     pub(crate) const MAX_FRAME_SIZE: u16 = 5;
     pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
+    /// RFC 9218, 2.1.
+    pub(crate) const NO_RFC7540_PRIORITIES: u16 = 9;
 }
 
 /// An error code (RFC 9113, 7).

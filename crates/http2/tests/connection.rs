@@ -2,7 +2,7 @@
 
 mod support;
 
-use base::Nanos;
+use base::{Limit, Nanos};
 use http1::server::Wants;
 use http2::PREFACE;
 use proptest::prelude::*;
@@ -87,6 +87,59 @@ fn output_in_memory_is_bounded() {
     assert_eq!(Peer::content(&frames, 1).0.len(), 1_000_000);
     assert_eq!(Peer::content(&frames, 3).0.len(), 1_000_000);
     assert!(peer.most_pending < 96 * 1024, "{}", peer.most_pending);
+}
+
+#[test]
+fn output_that_is_sent_leaves_memory_though_some_always_waits() {
+    let mut peer = Peer::new();
+    peer.receive(&frame(4, 0, 0, &[0, 4, 0x40, 0, 0, 0]));
+    peer.receive(&frame(8, 0, 0, &(1_u32 << 30).to_be_bytes()));
+    peer.only_receive(&get(1, "/bytes/5000000"));
+    for _ in 0..70 {
+        peer.take_all_but_a_byte();
+        peer.only_receive(&frame(8, 0, 1, &1_u32.to_be_bytes()));
+    }
+    assert!(peer.output.len() > 4_000_000, "{}", peer.output.len());
+    peer.take_output();
+    let (content, ended) = Peer::content(&peer.frames(), 1);
+    assert_eq!((content.len(), ended), (5_000_000, true));
+    let bytes = peer.last_buffer_bytes();
+    assert!(bytes <= 128 * 1024, "{bytes} bytes");
+}
+
+#[test]
+fn rfc9218_7_an_early_update_replaces_the_field_of_its_request() {
+    let mut peer = Peer::new();
+    let update = frame(16, 0, 0, &[&3_u32.to_be_bytes()[..], b"u=1"].concat());
+    let late = [&fields("GET", "/bytes/9")[..], &[("priority", "u=5")]].concat();
+    peer.receive(&[update, get(1, "/bytes/9"), frame(1, 5, 3, &block(&late))].concat());
+    let data: Vec<u32> = peer.frames().iter().filter(|frame| frame.0 == 0).map(|frame| frame.2).collect();
+    assert_eq!(data, [3, 1]);
+}
+
+#[test]
+fn rfc9218_2_1_the_first_settings_ask_for_its_priorities() {
+    let mut peer = Peer::silent();
+    peer.take_output();
+    let (kind, flags, stream, payload) = peer.frames().remove(0);
+    assert_eq!((kind, flags, stream), (4, 0, 0));
+    assert!(payload.chunks(6).any(|setting| setting == [0, 9, 0, 0, 0, 1]), "{payload:?}");
+}
+
+#[test]
+fn rfc9113_6_3_mistakes_in_priority_reset_only_a_stream_that_has_begun() {
+    for (payload, code) in [(&[0, 0, 0, 1, 0][..], 1), (&[0, 0, 0, 3], 6)] {
+        let mut peer = Peer::new();
+        peer.receive(&frame(2, 0, 1, payload));
+        let frames = peer.frames();
+        assert_eq!((Peer::reset(&frames, 1), Peer::goaway(&frames)), (None, Some(code)));
+        assert_eq!(frames[0].3[..4], [0; 4], "no stream has begun");
+        let mut peer = Peer::new();
+        peer.service.waits = true;
+        peer.receive(&[get(1, "/"), frame(2, 0, 1, payload)].concat());
+        let frames = peer.frames();
+        assert_eq!((Peer::reset(&frames, 1), Peer::goaway(&frames)), (Some(code), None));
+    }
 }
 
 #[test]
@@ -185,6 +238,58 @@ fn drain_ends_an_idle_connection_and_waits_for_a_busy_one() {
     let frames = peer.frames();
     assert!(Peer::content(&frames, 1).1);
     assert!(!Peer::content(&frames, 3).1, "the client repeats it elsewhere");
+}
+
+#[test]
+fn rfc9113_6_8_frames_of_a_request_that_crosses_goaway_are_ignored() {
+    let mut peer = Peer::new();
+    peer.service.waits = true;
+    peer.receive(&get(1, "/"));
+    peer.drain();
+    peer.output.clear();
+    let depends_on_itself = [&5_u32.to_be_bytes()[..], &[0], &block(&fields("POST", "/"))].concat();
+    peer.receive(&frame(1, 4, 3, &block(&fields("POST", "/late"))));
+    peer.receive(&frame(0, 0, 3, &[b'x'; 16_000]));
+    peer.receive(&frame(8, 0, 3, &1_u32.to_be_bytes()));
+    peer.receive(&frame(0, 0, 3, &[b'x'; 16_000]));
+    peer.receive(&frame(0, 0, 3, &[b'x'; 16_000]));
+    peer.receive(&frame(3, 0, 3, &8_u32.to_be_bytes()));
+    let more = 48_000_u32.to_be_bytes().to_vec();
+    assert_eq!(peer.frames(), [(8, 0, 0, more)], "content counts towards the connection's window");
+    peer.receive(&frame(1, 0x24, 5, &depends_on_itself));
+    assert_eq!(Peer::reset(&peer.frames(), 5), Some(1));
+    peer.receive(&frame(8, 0, 7, &1_u32.to_be_bytes()));
+    let frames = peer.frames();
+    assert_eq!(Peer::goaway(&frames), Some(1), "stream 7 has not begun");
+    let last = frames.iter().find(|frame| frame.0 == 7).map(|frame| frame.3[..4].to_vec());
+    assert_eq!(last, Some(1_u32.to_be_bytes().to_vec()), "no GOAWAY names a later stream than the first");
+}
+
+#[test]
+fn a_connection_that_has_served_its_requests_is_counted_once() {
+    let mut peer = Peer::new();
+    peer.settings.limits.requests_per_connection = Limit::AtMost(2);
+    peer.service.waits = true;
+    peer.receive(&[get(1, "/"), get(3, "/"), get(5, "/"), get(7, "/")].concat());
+    peer.service.waits = false;
+    peer.resume();
+    let frames = peer.frames();
+    assert_eq!(Peer::goaway(&frames), Some(0));
+    assert_eq!((peer.http.responses_2xx, peer.http.limit_requests_per_connection), (4, 1));
+}
+
+#[test]
+fn other_output_gives_a_response_that_waits_for_its_window_no_more_time() {
+    let mut peer = Peer::new();
+    peer.receive(&[frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), get(1, "/bytes/5")].concat());
+    let deadline = peer.connection.deadline();
+    peer.now = peer.now.saturating_add(Nanos::from_secs(1));
+    peer.receive(&frame(6, 0, 0, &[0; 8]));
+    assert_eq!(peer.connection.deadline(), deadline);
+    peer.receive(&frame(8, 0, 1, &1_u32.to_be_bytes()));
+    assert_eq!(peer.connection.deadline(), deadline.saturating_add(Nanos::from_secs(1)), "content has left");
+    peer.expire();
+    assert_eq!((peer.connection.wants(), peer.http.timeouts_write_stall), (Wants::Close, 1));
 }
 
 #[test]

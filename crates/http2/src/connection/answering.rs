@@ -38,6 +38,7 @@ impl<F> Connection<F> {
         }
         // The client may repeat a request that came after our GOAWAY on another connection.
         if self.going_away {
+            self.skipped = id;
             return Ok(());
         }
         self.last = id;
@@ -60,9 +61,8 @@ impl<F> Connection<F> {
         let limits = &cx.http.settings.limits;
         let mut stream = Stream::new(id, self.initial_window, cx.http.now);
         (stream.ended, stream.turn) = (ends_stream, self.turn);
-        if let Some(place) = self.early_priorities.iter().position(|(early, _)| *early == id) {
-            stream.priority = self.early_priorities.remove(place).unwrap_or_default().1;
-        }
+        let early = self.early_priorities.iter().position(|(early, _)| *early == id);
+        let early = early.and_then(|place| self.early_priorities.remove(place)).map(|(_, priority)| priority);
         let mut head = match head::parse(fields, &mut slots, limits) {
             Ok(head) => head,
             Err(Refusal::Malformed) => return Err(Fault::Stream(id, Code::Protocol)),
@@ -72,7 +72,8 @@ impl<F> Connection<F> {
             }
         };
         head.request.sni = self.sni;
-        stream.priority = head.priority.unwrap_or(stream.priority);
+        // A PRIORITY_UPDATE frame replaces the field, even if it came first (RFC 9218, 7).
+        stream.priority = early.or(head.priority).unwrap_or_default();
         stream.promised = head.content_length;
         if ends_stream {
             if head.content_length.is_some_and(|length| length > 0) {
@@ -211,7 +212,7 @@ impl<F> Connection<F> {
         self.requests += 1;
         let limit = cx.http.settings.limits.requests_per_connection;
         let is_last = !limit.allows(u64::from(self.requests) + 1);
-        cx.http.counts.limit_requests_per_connection += u64::from(is_last);
+        cx.http.counts.limit_requests_per_connection += u64::from(is_last && !self.going_away);
         if is_last || response.close {
             self.go_away(Code::NoError, cx);
         }

@@ -15,9 +15,9 @@ pub(super) enum Past {
     Idle,
     /// The client or its response ended it.
     Ended,
-    /// We reset it: its frames may have been under way.
+    /// We reset it, or it came after our GOAWAY: its frames may have been under way.
     Reset,
-    /// It ended long ago, or was skipped.
+    /// It ended long ago, or the client left its number out.
     Forgotten,
 }
 
@@ -36,14 +36,7 @@ impl<F> Connection<F> {
         }
         match head.kind {
             kind::DATA => self.data(head, payload, cx),
-            kind::PRIORITY => {
-                self.bound(Flood::Priorities, cx)?;
-                let dependency = number(payload).filter(|_| payload.len() == 5);
-                match dependency.ok_or(Fault::Stream(head.stream, Code::FrameSize))? & (u32::MAX >> 1) {
-                    id if id == head.stream => Err(Fault::Stream(id, Code::Protocol)),
-                    _ => Ok(()),
-                }
-            }
+            kind::PRIORITY => self.priority(head, payload, cx),
             kind::RST_STREAM => self.rst_stream(head, payload, cx),
             kind::SETTINGS => self.settings(head, payload, cx),
             kind::PUSH_PROMISE => Err(Fault::Connection(Code::Protocol)),
@@ -59,8 +52,11 @@ impl<F> Connection<F> {
 
     /// The past of a stream that has no entry.
     pub(super) fn past(&self, id: u32) -> Past {
-        if id > self.last || id.is_multiple_of(2) {
+        if id > self.last.max(self.skipped) || id.is_multiple_of(2) {
             return Past::Idle;
+        }
+        if id > self.last {
+            return Past::Reset;
         }
         match self.ended.iter().find(|(ended, _)| *ended == id) {
             Some((_, true)) => Past::Reset,
@@ -116,6 +112,26 @@ impl<F> Connection<F> {
             frame::frame(self.output(cx), kind::WINDOW_UPDATE, 0, id, &more.to_be_bytes());
         }
         self.content(index, bytes, ends_stream, cx)
+    }
+
+    /// Checks a PRIORITY frame, which has no other effect (RFC 9113, 5.3.2).
+    fn priority<S: Responder<File = F>>(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        cx: &mut Context<'_, '_, S>,
+    ) -> Result<(), Fault> {
+        self.bound(Flood::Priorities, cx)?;
+        let code = match number(payload).filter(|_| payload.len() == 5) {
+            None => Code::FrameSize,
+            Some(dependency) if dependency & (u32::MAX >> 1) == head.stream => Code::Protocol,
+            Some(_) => return Ok(()),
+        };
+        // RST_STREAM must not name a stream that has not begun (RFC 9113, 6.4).
+        match self.past(head.stream) {
+            Past::Idle => Err(Fault::Connection(code)),
+            _ => Err(Fault::Stream(head.stream, code)),
+        }
     }
 
     fn rst_stream<S: Responder<File = F>>(
@@ -240,7 +256,7 @@ impl<F> Connection<F> {
         let priority = Priority::parse(value);
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) {
             stream.priority = priority;
-        } else if id > self.last {
+        } else if self.past(id) == Past::Idle {
             self.early_priorities.retain(|(early, _)| *early != id);
             if self.early_priorities.len() == EARLY_PRIORITIES {
                 self.early_priorities.pop_front();

@@ -36,13 +36,20 @@ impl<F> Connection<F> {
             }
         }
         self.deadline = cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall);
+        if self.answers_in_output {
+            self.moved = cx.http.now;
+        }
         if self.sent == self.out.len() {
             self.sent = 0;
             self.out.clear();
+            self.answers_in_output = false;
             self.settle(cx);
             if self.out.is_empty() {
                 cx.http.buffers.give(std::mem::take(&mut self.out));
             }
+        } else if self.sent >= cx.http.settings.limits.outbox_bytes / 2 {
+            // Not at each call, because moving what waits takes time.
+            self.out.drain(..std::mem::take(&mut self.sent));
         }
     }
 
@@ -179,6 +186,7 @@ impl<F> Connection<F> {
             (kind, flags) = (kind::CONTINUATION, 0);
         }
         cx.http.buffers.give(block);
+        self.answers_in_output = true;
         let stream = &mut self.streams[index];
         stream.queued = (self.out.len() - before) as u64;
         if let Some(record) = &mut stream.record {
@@ -239,6 +247,7 @@ impl<F> Connection<F> {
             record.head += frame::HEAD_BYTES as u64;
         }
         self.window -= count as i64;
+        self.answers_in_output = true;
         self.floods.sent(count, is_last);
         let (id, flags) = (stream.id, if is_last { flag::END_STREAM } else { 0 });
         frame::frame(self.output(cx), kind::DATA, flags, id, bytes);
@@ -273,7 +282,7 @@ impl<F> Connection<F> {
     /// Resets a stream.
     pub(super) fn reset<S: Responder<File = F>>(&mut self, id: u32, code: Code, cx: &mut Context<'_, '_, S>) {
         frame::frame(self.output(cx), kind::RST_STREAM, 0, id, &(code as u32).to_be_bytes());
-        self.last = self.last.max(id);
+        self.skipped = self.skipped.max(id);
         match self.streams.iter().position(|stream| stream.id == id) {
             Some(index) => self.remove(index, true, cx),
             None => self.remember(id, true),

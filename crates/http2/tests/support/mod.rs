@@ -124,7 +124,8 @@ impl Peer {
 
     /// A connection of a client that has not said anything.
     pub fn silent() -> Peer {
-        let (mut service, settings, mut buffers) = (Echo::default(), Settings::default(), Buffers::default());
+        let (mut service, settings) = (Echo::default(), Settings::default());
+        let mut buffers = Buffers::new(64, usize::MAX);
         let (mut http, mut counts) = Default::default();
         let date = HttpDate::new(WallTime { seconds: 784_111_777 });
         let mut context = http1::server::Context {
@@ -167,6 +168,19 @@ impl Peer {
         if self.connection.wants() == Wants::ShutdownThenReceive {
             self.connection.shut_down();
         }
+    }
+
+    /// Takes the output that waits but for its last byte.
+    pub fn take_all_but_a_byte(&mut self) {
+        let Transmit::Bytes(bytes) = self.connection.transmit() else { return };
+        let count = bytes.len() - 1;
+        self.output.extend_from_slice(&bytes[..count]);
+        with_context!(self, cx => self.connection.transmitted(count as u64, cx));
+    }
+
+    /// The capacity of the buffer that the connection gave back last.
+    pub fn last_buffer_bytes(&mut self) -> usize {
+        self.buffers.take().capacity()
     }
 
     pub fn drain(&mut self) {
