@@ -3,6 +3,7 @@
 //! Both buckets are in memory. `inrush-agents` forgets an agent that stays silent for [`PRESENCE_AGE`], and
 //! `inrush-runs` forgets a run after [`RUN_AGE`].
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use async_nats::jetstream;
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_nats::{Client, ConnectOptions, ServerAddr};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use crate::error::FleetError;
@@ -67,11 +69,9 @@ impl Access {
         let mut options = ConnectOptions::new().name(format!("inrush fleet {name}"));
         // The client leaves the user, the password and the token in an address to its caller.
         if let Some(address) = addresses.first() {
-            options = match (address.username(), address.password()) {
-                (Some(user), Some(password)) => {
-                    options.user_and_password(user.to_owned(), password.to_owned())
-                }
-                (Some(token), None) => options.token(token.to_owned()),
+            options = match (decoded(address.username())?, decoded(address.password())?) {
+                (Some(user), Some(password)) => options.user_and_password(user, password),
+                (Some(token), None) => options.token(token),
                 (None, _) => options,
             };
         }
@@ -87,6 +87,12 @@ impl Access {
         }
         options.connect(addresses).await.map_err(FleetError::nats("connecting"))
     }
+}
+
+/// A part of an address, which the client returns in percent-encoding.
+fn decoded(part: Option<&str>) -> Result<Option<String>, FleetError> {
+    let decode = |part: &str| percent_decode_str(part).decode_utf8().map(Cow::into_owned);
+    part.map(decode).transpose().map_err(FleetError::nats("reading the address"))
 }
 
 impl Nats {
@@ -128,4 +134,18 @@ fn bucket_stream(bucket: &str, max_age: Duration) -> Config {
 
 fn encode(value: &impl Serialize) -> Result<Vec<u8>, FleetError> {
     serde_json::to_vec(value).map_err(|error| FleetError::Settings(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_credentials_in_an_address_are_decoded() {
+        let address: ServerAddr = "nats://user:p%40ss%2Fw:rd@localhost:4222".parse().unwrap();
+        assert_eq!(decoded(address.username()).unwrap().as_deref(), Some("user"));
+        assert_eq!(decoded(address.password()).unwrap().as_deref(), Some("p@ss/w:rd"));
+        assert_eq!(decoded(None).unwrap(), None);
+        assert!(decoded(Some("%ff")).unwrap_err().to_string().starts_with("NATS: reading the address: "));
+    }
 }

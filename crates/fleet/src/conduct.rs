@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::Watch;
 use base::{Clock, Nanos, RealClock};
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use load::{Stop, Tempo, ThreadInterval};
-use tokio::time::{interval, sleep};
+use tokio::time::{Interval, interval, sleep};
 
 use crate::access::{Access, Nats};
 use crate::error::FleetError;
@@ -112,17 +112,21 @@ impl Conductor {
     async fn lead(&self, nats: &Nats, run: &Run, names: &[String]) -> Result<(), FleetError> {
         let failed = FleetError::nats("listening to the agents");
         let mut messages = nats.client.subscribe(run.messages_of("*")).await.map_err(failed)?;
-        let watched = nats.runs.watch(format!("{}.>", run.0)).await;
-        let mut entries = watched.map_err(FleetError::nats("waiting for the agents"))?;
+        let waiting = "waiting for the agents";
+        let answered = nats.runs.watch(run.answer("*")).await;
+        let answered = answered.map_err(FleetError::nats(waiting))?;
         for (index, name) in names.iter().enumerate() {
             let settings = self.settings.clone();
             let order =
                 Order { version: VERSION.to_owned(), index: index as u32, agents: self.agents, settings };
             nats.put(&run.order(name), &order).await?;
         }
-        let answers = self.answers(run, names, &mut entries).await?;
+        let answers = self.answers(run, names, answered).await?;
         let ready = names.iter().map(|name| (name.clone(), answers[name])).collect();
         self.tell(Event::Ready(ready));
+        // No agent delivers before it knows the start.
+        let delivered = nats.runs.watch(run.delivered("*")).await;
+        let mut delivered = delivered.map_err(FleetError::nats(waiting))?;
         let clock = RealClock::new();
         let start = clock.now() + HEAD_START;
         nats.put(&run.start(), &start.0).await?;
@@ -132,9 +136,9 @@ impl Conductor {
         let end = start + self.until + self.patience + DELIVERY_MAX;
         let mut ticks = interval(BEAT);
         while !left.is_empty() {
-            tokio::select! {
-                Some(message) = messages.next() => self.hear(&mut left, &message, clock.now()),
-                Some(Ok(entry)) = entries.next() => {
+            match next(&mut messages, &mut delivered, &mut ticks).await {
+                Next::Message(message) => self.hear(&mut left, &message, clock.now()),
+                Next::Entry(entry) => {
                     let name = left.keys().copied().find(|name| run.delivered(name) == entry.key);
                     let Some(name) = name else { continue };
                     match fetch(nats, run, name, &entry.value).await {
@@ -146,7 +150,7 @@ impl Conductor {
                         Err(error) => self.lose(&mut left, name, error.to_string()),
                     }
                 }
-                _ = ticks.tick() => self.sort_out(&mut left, clock.now(), end),
+                Next::Tick => self.sort_out(&mut left, clock.now(), end),
             }
         }
         Ok(())
@@ -157,7 +161,7 @@ impl Conductor {
         &self,
         run: &Run,
         names: &[String],
-        entries: &mut Watch,
+        mut entries: Watch,
     ) -> Result<BTreeMap<String, ClockReading>, FleetError> {
         let clock = RealClock::new();
         let (mut answers, until) = (BTreeMap::new(), clock.now() + ANSWERS_MAX);
@@ -250,6 +254,29 @@ impl Conductor {
     }
 }
 
+/// What the leader of a run acts on.
+#[derive(Debug, PartialEq)]
+enum Next<M, E> {
+    Message(M),
+    Entry(E),
+    Tick,
+}
+
+/// Waits for the next message, entry or tick. A tick comes after all that has arrived: an agent is not silent while
+/// its word or its delivery waits here.
+async fn next<M, E, X>(
+    messages: &mut (impl Stream<Item = M> + Unpin),
+    entries: &mut (impl Stream<Item = Result<E, X>> + Unpin),
+    ticks: &mut Interval,
+) -> Next<M, E> {
+    tokio::select! {
+        biased;
+        Some(message) = messages.next() => Next::Message(message),
+        Some(Ok(entry)) = entries.next() => Next::Entry(entry),
+        _ = ticks.tick() => Next::Tick,
+    }
+}
+
 /// The names of the free agents, in order and once each. An agent that renews its entry meanwhile comes twice from
 /// NATS.
 async fn free_agents(nats: &Nats) -> Result<Vec<String>, FleetError> {
@@ -289,4 +316,24 @@ async fn fetch(nats: &Nats, run: &Run, name: &str, pieces: &[u8]) -> Result<Box<
         bytes.extend_from_slice(&piece.ok_or_else(|| FleetError::nats(failed)("a piece is missing"))?);
     }
     serde_json::from_slice(&bytes).map_err(FleetError::nats(failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::stream::iter;
+
+    #[tokio::test]
+    async fn a_tick_comes_after_all_that_has_arrived() {
+        let mut messages = iter(0..20);
+        let mut entries = iter((0..20).map(Ok::<_, ()>));
+        let mut ticks = interval(BEAT);
+        for number in 0..20 {
+            assert_eq!(next(&mut messages, &mut entries, &mut ticks).await, Next::Message(number));
+        }
+        for number in 0..20 {
+            assert_eq!(next(&mut messages, &mut entries, &mut ticks).await, Next::Entry(number));
+        }
+        assert_eq!(next(&mut messages, &mut entries, &mut ticks).await, Next::Tick);
+    }
 }

@@ -63,28 +63,34 @@ impl<'a> Membership<'a> {
         let mut failures = 0;
         loop {
             sleep(RENEWAL).await;
-            let revision = self.revision.get();
-            match self.nats.agents.update(self.name, self.entry(), revision).await {
+            match self.renew().await {
                 Ok(revision) => {
                     self.revision.set(revision);
                     failures = 0;
                 }
-                // The entry was forgotten during a break of the connection; `enter` creates it again.
-                Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {
-                    if let Ok(revision) = self.nats.agents.create(self.name, self.entry()).await {
-                        self.revision.set(revision);
-                    } else if !self.busy.get() {
-                        return Err(FleetError::NameTaken(self.name.to_owned()));
-                    }
-                }
                 Err(error) => {
                     failures += 1;
-                    if failures >= FAILURES_MAX && !self.busy.get() {
-                        return Err(FleetError::nats("renewing the membership")(error));
+                    let is_final = failures >= FAILURES_MAX || matches!(error, FleetError::NameTaken(_));
+                    if is_final && !self.busy.get() {
+                        return Err(error);
                     }
                 }
             }
         }
+    }
+
+    /// Renews the entry once. Creates it again if it was forgotten during a break of the connection.
+    async fn renew(&self) -> Result<u64, FleetError> {
+        let failed = "renewing the membership";
+        match self.nats.agents.update(self.name, self.entry(), self.revision.get()).await {
+            Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {}
+            renewed => return renewed.map_err(FleetError::nats(failed)),
+        }
+        let created = self.nats.agents.create(self.name, self.entry()).await;
+        created.map_err(|error| match error.kind() {
+            CreateErrorKind::AlreadyExists => FleetError::NameTaken(self.name.to_owned()),
+            _ => FleetError::nats(failed)(error),
+        })
     }
 
     /// Shows the agent as free or as busy from the next renewal on.
