@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use experiment::Experiment;
 use record::experiment::{RunDirectory, TrialRecord};
 use serde::Serialize;
-use statistics::{Ratio, corrected_for_many, median, paired_ratio};
+use statistics::{Ratio, corrected_for_many, median, paired_ratio, ratio};
 
 use super::direction;
 use super::select::{Key, key, names};
@@ -49,9 +49,9 @@ pub struct Row {
     pub first: f64,
     /// The second run's median over all pairs.
     pub second: f64,
-    /// The median of second over first.
+    /// The median of second over first: 1 if both are 0; in JSON, null if it is infinite.
     pub ratio: f64,
-    /// Its 95 % interval.
+    /// Its 95 % interval; an infinite end is null in JSON.
     pub interval: [f64; 2],
     /// The probability that chance alone causes the difference, corrected for the number of rows.
     pub chance: f64,
@@ -167,8 +167,10 @@ fn point(trial: &TrialRecord) -> String {
 /// Returns the point whose median ratio is farthest from 1, if there is more than one point.
 fn farthest(pairs: &[(String, f64, f64)]) -> Option<(String, f64)> {
     let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (point, a, b) in pairs.iter().filter(|(_, a, b)| *a > 0.0 && *b > 0.0) {
-        points.entry(point).or_default().push(b / a);
+    for (point, a, b) in pairs {
+        if let Some(ratio) = ratio(*b, *a) {
+            points.entry(point).or_default().push(ratio);
+        }
     }
     if points.len() < 2 {
         return None;

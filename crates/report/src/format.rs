@@ -42,8 +42,11 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A multiple as `0.5×`.
+/// A multiple as `0.5×`, or as `∞`.
 pub fn multiple(factor: f64) -> String {
+    if factor.is_infinite() {
+        return "∞".to_owned();
+    }
     format!("{}×", digits(round_to_three(factor)))
 }
 
@@ -122,7 +125,7 @@ mod tests {
     #[test]
     fn shares_and_multiples() {
         assert_eq!([0.0, 0.004, 0.934, 1.0].map(percent), ["0 %", "0.4 %", "93 %", "100 %"]);
-        assert_eq!([0.5, 1.0, 2.25].map(multiple), ["0.5×", "1×", "2.25×"]);
+        assert_eq!([0.5, 1.0, 2.25, f64::INFINITY].map(multiple), ["0.5×", "1×", "2.25×", "∞"]);
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn cells(row: &Row) -> [String; 6] {
     let (name, show) = named(row.metric);
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
     let interval =
-        row.ci95.map_or("-".to_owned(), |ci95| format!("{} to {}", factor(ci95.low), factor(ci95.high)));
+        row.ci95.map_or("-".to_owned(), |ci95| format!("{} to {}", multiple(ci95.low), multiple(ci95.high)));
     let word = match row.change {
         Change::Better => "better",
         Change::Worse => "WORSE",
@@ -68,14 +68,10 @@ fn cells(row: &Row) -> [String; 6] {
         name.to_owned(),
         or_none(row.first, show),
         or_none(row.second, show),
-        or_none(row.ratio, factor),
+        or_none(row.ratio, multiple),
         interval,
         word.to_owned(),
     ]
-}
-
-fn factor(value: f64) -> String {
-    if value.is_infinite() { "∞".to_owned() } else { multiple(value) }
 }
 
 /// A latency; an infinite one falls among requests without a correct reply.

@@ -46,7 +46,7 @@ pub use bounds::Bounds;
 pub use curve::{crossing, knee};
 pub use holm::corrected_for_many;
 pub use order::{confidence_of_median, median_with_interval};
-pub use paired::{Ratio, paired_ratio};
+pub use paired::{Ratio, paired_ratio, ratio};
 pub use repetition::{complete, mirrored};
 pub use sample::Sample;
 pub use slope::{log_slope, log_slope_through};

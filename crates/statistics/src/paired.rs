@@ -16,14 +16,21 @@ pub struct Ratio {
 }
 
 /// The ratio of the first to the second of each pair. Both halves of a pair share the drift of a machine, so
-/// the ratio of a pair is steadier than that of two medians. Pairs without a finite positive ratio are left
-/// out. Returns `None` if no pair has one.
+/// the ratio of a pair is steadier than that of two medians. Pairs without a ratio are left out. Returns `None` if no
+/// pair has one.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
-    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).filter(|r| r.is_finite() && *r > 0.0).collect();
+    let ratios: Vec<f64> = pairs.iter().filter_map(|(a, b)| ratio(*a, *b)).collect();
     if ratios.is_empty() {
         return None;
     }
     Some(Ratio { ratio: median_with_interval(&ratios), chance: sign_test(&ratios), pairs: ratios.len() })
+}
+
+/// The ratio of one quantity to another: from 0 to infinity, and 1 for equal ones, even if both are 0. `None` for a
+/// negative quantity, and for one that is not a number.
+pub fn ratio(of: f64, over: f64) -> Option<f64> {
+    let ratio = if of == over { 1.0 } else { of / over };
+    (of >= 0.0 && over >= 0.0 && !ratio.is_nan()).then_some(ratio)
 }
 
 /// The two-sided test against a median of 1 (Dixon and Mood, 1946).
@@ -66,8 +73,19 @@ mod tests {
     #[test]
     fn pairs_without_a_ratio_are_left_out() {
         assert_eq!(paired_ratio(&[]), None);
-        assert_eq!(paired_ratio(&[(1.0, 0.0), (f64::NAN, 1.0), (0.0, 3.0)]), None);
-        assert_eq!(paired_ratio(&[(1.0, 0.0), (4.0, 2.0)]).unwrap().pairs, 1);
+        assert_eq!(paired_ratio(&[(f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 2.0)]), None);
+        assert_eq!(paired_ratio(&[(f64::NAN, 1.0), (4.0, 2.0)]).unwrap().pairs, 1);
+    }
+
+    #[test]
+    fn changes_to_and_from_zero_count() {
+        let appears = paired_ratio(&[(3.0, 0.0); 6]).unwrap();
+        assert_eq!((appears.ratio.value, appears.ratio.ci95.low), (f64::INFINITY, f64::INFINITY));
+        let vanishes = paired_ratio(&[(0.0, 3.0); 6]).unwrap();
+        assert_eq!((vanishes.ratio.value, vanishes.ratio.ci95.high), (0.0, 0.0));
+        assert!((appears.chance - 2.0 / 64.0).abs() < 1e-12 && appears.chance == vanishes.chance);
+        let none = paired_ratio(&[(0.0, 0.0); 6]).unwrap();
+        assert_eq!((none.ratio.value, none.chance, none.pairs), (1.0, 1.0, 6));
     }
 
     proptest! {

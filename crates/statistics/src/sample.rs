@@ -43,6 +43,9 @@ impl Sample {
     pub fn confidence(&self) -> f64 {
         match self {
             Sample::Sums(values) | Sample::Products(values) if values.len() > 1 && !are_equal(values) => 0.95,
+            Sample::Places(values) => {
+                confidence_of_median(values.iter().filter(|value| !value.is_nan()).count())
+            }
             _ => confidence_of_median(self.count()),
         }
     }
@@ -207,6 +210,8 @@ mod tests {
         let sample = Sample::Places(vec![3.0, f64::NAN, 4.0]);
         assert!(is(sample.chance_above(1.0), 0.5) && is(sample.chance_below(9.0), 0.5));
         assert_eq!(sample.estimate().unwrap().value, 3.5);
+        assert_eq!(sample.confidence(), 0.5, "the interval is that of two places");
+        assert_eq!(Sample::Places(vec![f64::NAN; 5]).confidence(), 0.0);
         assert_eq!(Sample::Places(vec![f64::NAN; 5]).estimate(), None);
         assert_eq!(Sample::Sums(vec![]).estimate(), None);
     }

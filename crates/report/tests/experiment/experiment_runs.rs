@@ -1,6 +1,6 @@
 //! Two runs of the same experiment, one of them of a changed server.
 
-use analysis::experiment_runs::{Change, compare};
+use analysis::experiment_runs::{Change, Row, compare};
 use base::Seed;
 use experiment::Experiment;
 use report::experiment_runs::{of_folders, text};
@@ -28,6 +28,29 @@ fn a_slower_build_is_worse_and_a_faster_one_better() {
     let faster = changes(|server| if server == "inf" { 1.2 } else { 1.0 });
     assert!(faster.contains(&("inf".to_owned(), "replies_per_s".to_owned(), Change::Better)), "{faster:?}");
     assert!(faster.iter().all(|(_, _, change)| *change != Change::Worse), "{faster:?}");
+}
+
+#[test]
+fn a_figure_that_falls_to_zero_is_worse_and_one_that_rises_from_it_better() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let (some, mut none) = (run_with(5, Seed(1), |_| 1.0), run_with(5, Seed(1), |_| 1.0));
+    for trial in none.trials.iter_mut().filter(|trial| trial.server == "ten") {
+        trial.metrics.entry("replies_per_s".to_owned()).and_modify(|replies| *replies = 0.0);
+    }
+    let compared = |first, second| {
+        let mut comparison = compare(&experiment, (first, second), 0.02);
+        let is_changed = |row: &Row| (row.server.as_str(), row.metric.as_str()) == ("ten", "replies_per_s");
+        comparison.rows.retain(is_changed);
+        comparison
+    };
+    let falls = compared(&some, &none);
+    assert_eq!((falls.rows[0].ratio, falls.rows[0].change), (0.0, Change::Worse));
+    let rises = compared(&none, &some);
+    assert_eq!((rises.rows[0].ratio, rises.rows[0].change), (f64::INFINITY, Change::Better));
+    assert!(text(&rises).contains("∞ to ∞"), "{}", text(&rises));
+    assert!(serde_json::to_value(&rises).unwrap()["rows"][0]["ratio"].is_null());
+    let neither = compared(&none, &none);
+    assert_eq!((neither.rows[0].ratio, neither.rows[0].change), (1.0, Change::Same));
 }
 
 #[test]
