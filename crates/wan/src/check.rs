@@ -13,13 +13,16 @@ use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use crate::conditions::{Bottleneck, Conditions};
 use crate::error::{WanError, system};
 use crate::network::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use crate::path::{Path, PathConfig};
 use crate::report::Report;
 
-/// The payload of a probe, which is 100 bytes as an IP packet.
+/// The payload of a probe.
 const PAYLOAD_LENGTH: usize = 72;
+/// The length of a probe as an IP packet.
+const PROBE_LENGTH: u64 = PAYLOAD_LENGTH as u64 + 28;
 /// The largest round trip that the histogram holds: twice the longest delay, jitter, and a queue.
 const LONGEST: Nanos = Nanos::from_secs(600);
 /// The wait for probes beyond the time that they should take.
@@ -106,7 +109,7 @@ pub fn check(config: CheckConfig) -> Result<Checked, WanError> {
     let CheckConfig { path: asked, probes, interval } = config;
     let (up, down) = (asked.up.clone(), asked.down.clone());
     let path = Path::start(asked)?;
-    let longest = up.delay + up.jitter + down.delay + down.jitter + GRACE;
+    let longest = longest_way(&up).saturating_add(longest_way(&down)).saturating_add(GRACE);
     let mut measured = Probes::new(&path).map_err(system("open the probes' sockets"))?;
     measured.run(probes, interval, longest).map_err(system("send probes"))?;
     let returned = measured.round_trips.len();
@@ -124,6 +127,17 @@ pub fn check(config: CheckConfig) -> Result<Checked, WanError> {
         }),
         path: path.end()?,
     })
+}
+
+/// The longest time that a direction takes for a probe: a full queue, the probe itself, and the delay.
+fn longest_way(conditions: &Conditions) -> Nanos {
+    let Conditions { delay, jitter, bottleneck, .. } = conditions;
+    let sent = bottleneck.map_or(0, |Bottleneck { rate, queue }| {
+        let bits = (u128::from(queue.0) + u128::from(PROBE_LENGTH)) * 8;
+        let ns = (bits * u128::from(Nanos::SECOND.0)).div_ceil(u128::from(rate.bits_per_second()));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    });
+    (*delay + *jitter).saturating_add(Nanos(sent))
 }
 
 impl Probes {
@@ -152,7 +166,7 @@ impl Probes {
                 }
                 at
             } else {
-                let last = self.sent.last().copied().unwrap_or(start) + longest;
+                let last = self.sent.last().copied().unwrap_or(start).saturating_add(longest);
                 if last <= now || self.round_trips.len() == u64::from(count) {
                     return Ok(());
                 }
@@ -202,5 +216,20 @@ fn unless_empty<T>(received: io::Result<T>) -> io::Result<Option<T>> {
         Ok(received) => Ok(Some(received)),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conditions::Changes;
+
+    #[test]
+    fn a_way_is_as_long_as_its_delay_and_its_full_queue() {
+        let longest = |text: &str| longest_way(&text.parse::<Changes>().unwrap().check().unwrap());
+        assert_eq!(longest("delay=50ms,jitter=5ms"), Nanos::from_millis(55));
+        // 1500 bytes wait and the probe's 100 follow, at 100 bytes in a millisecond.
+        assert_eq!(longest("delay=50ms,jitter=5ms,rate=800kbit,queue=1500"), Nanos::from_millis(55 + 16));
+        assert_eq!(longest("rate=1bit,queue=1000000MiB"), Nanos::MAX);
     }
 }
