@@ -26,6 +26,9 @@ pub enum AccountError {
     /// The process cannot change its user.
     #[error("only root can change to another user; leave the setting out, or start the server as root")]
     NotRoot,
+    /// The process cannot change its group.
+    #[error("only root can change to another group; leave the group out, or start the server as root")]
+    NotRootsGroup,
     /// The database of users cannot be read.
     #[error("cannot look it up: {0}")]
     System(io::Error),
@@ -51,7 +54,8 @@ impl Account {
     /// database; a number that the database lacks needs one. Reads `/etc/passwd` and `/etc/group`.
     ///
     /// # Errors
-    /// [`AccountError`]; [`AccountError::NotRoot`] where this process can become no other user.
+    /// [`AccountError`]; [`AccountError::NotRoot`] where this process can become no other user, and
+    /// [`AccountError::NotRootsGroup`] where it can take no other group.
     pub fn find(text: &str) -> Result<Account, AccountError> {
         let (name, group) = text.split_once(':').map_or((text, None), |(name, group)| (name, Some(group)));
         let known = match User::from_name(name)? {
@@ -63,8 +67,9 @@ impl Account {
             (None, Ok(number)) => Uid::from_raw(number),
             (None, Err(_)) => return Err(AccountError::NoUser),
         };
-        let group = match (group, &known) {
-            (Some(group), _) => find_group(group)?,
+        let asked = group.map(find_group).transpose()?;
+        let group = match (asked, &known) {
+            (Some(group), _) => group,
             (None, Some(user)) => user.gid,
             (None, None) => return Err(AccountError::NoGroup),
         };
@@ -73,6 +78,9 @@ impl Account {
         }
         if !is_root() && Uid::current() != user {
             return Err(AccountError::NotRoot);
+        }
+        if !is_root() && asked.is_some_and(|group| group != Gid::current()) {
+            return Err(AccountError::NotRootsGroup);
         }
         let groups = match known.as_ref().and_then(|user| CString::new(user.name.as_str()).ok()) {
             Some(name) => getgrouplist(&name, group)?,
@@ -156,6 +164,23 @@ mod tests {
         assert_eq!((with_group.user, with_group.group), (nobody.user, Gid::from_raw(0)));
         let by_numbers = Account::find("12345:54321").unwrap();
         assert_eq!((by_numbers.name(), by_numbers.groups.as_slice()), ("12345", &[Gid::from_raw(54321)][..]));
+    }
+
+    #[test]
+    fn without_root_an_account_has_the_user_and_the_group_that_the_thread_has() {
+        let find = || {
+            if is_root() {
+                rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(12_345)).unwrap();
+                rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(12_345)).unwrap();
+            }
+            let (user, group) = (Uid::current().as_raw(), Gid::current().as_raw());
+            [(user, group), (user, group + 1), (user + 1, group)]
+                .map(|(user, group)| Account::find(&format!("{user}:{group}")))
+        };
+        let [same, other_group, other_user] = std::thread::spawn(find).join().unwrap();
+        assert!(same.is_ok(), "{same:?}");
+        assert!(other_group.unwrap_err().to_string().starts_with("only root can change to another group"));
+        assert!(other_user.unwrap_err().to_string().starts_with("only root can change to another user"));
     }
 
     #[test]
