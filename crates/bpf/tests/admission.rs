@@ -6,6 +6,7 @@ mod common;
 use std::io::{self, BufRead, BufReader};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use base::{Clock, Nanos, RealClock};
@@ -394,6 +395,10 @@ fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
     assert_eq!(tc.table().totals(0), Totals { passed: 1, dropped: 2 });
 }
 
+/// Held while a process starts: until it executes its program it has the links of this one. So a link that is to be gone
+/// at once needs this, too.
+static STARTS: Mutex<()> = Mutex::new(());
+
 #[test]
 fn another_program_stays_under_tc_and_is_named_under_xdp() {
     let Some(here) = namespace() else { return };
@@ -404,6 +409,7 @@ fn another_program_stays_under_tc_and_is_named_under_xdp() {
     }
     assert_eq!(tcx_programs(&here), 2);
 
+    let _nobody_starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
     let (Some(mut first), Some(mut second)) = (admission(Hook::Xdp), admission(Hook::Xdp)) else { return };
     or_skip(here.enter(|| first.attach(&lo)).unwrap());
     let error = here.enter(|| second.attach(&lo)).unwrap().unwrap_err();
@@ -433,7 +439,9 @@ fn killing_the_process_detaches_the_program() {
             .arguments(["--exact", "killing_the_process_detaches_the_program", "--nocapture"])
             .environment(HOLD, hook)
             .in_namespace(Some(here.as_fd()));
+        let starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut child = program.start().unwrap();
+        drop(starts);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with(ATTACHED)), "{hook}: it ended by itself");
         let attached = || match hook {
