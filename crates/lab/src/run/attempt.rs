@@ -117,22 +117,19 @@ impl Run<'_> {
         let cooldown = if restart { Nanos::ZERO } else { self.experiment.plan.cooldown };
         let surroundings = self.surroundings;
         let seen = test_bed.offer(run, cooldown, surroundings.clock, surroundings.interrupted);
-        let end = test_bed.running.end()?;
-        if !test_bed.topology.is_whole()? {
-            return Err(Failure::Because("the path between client and server ended".to_owned()));
-        }
+        let end = end_under_load(&mut test_bed)?;
         let seen = match (seen, &end) {
             (Err(LoadError::Interrupted), _) => return Err(Failure::Interrupted),
             (Err(error), Some(end)) => {
                 trial.flaws.push(Flaw::ServerDied);
-                return Err(Failure::Because(format!("the server ended under load ({end}); {error}")));
+                return Err(Failure::Because(format!("{end}; {error}")));
             }
             (Err(error), None) => return Err(Failure::Because(error.to_string())),
             (Ok(seen), _) => seen,
         };
         if let Some(end) = end {
             trial.flaws.push(Flaw::ServerDied);
-            trial.failure = Some(format!("the server ended under load ({end})"));
+            trial.failure = Some(end);
         } else if !restart {
             self.kept = Some((point.server, point.axes, test_bed));
         }
@@ -203,6 +200,18 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// Returns the end of a server under load, if it has ended. Does not block.
+///
+/// # Errors
+/// The path between client and server has ended.
+pub(super) fn end_under_load(test_bed: &mut TestBed) -> Result<Option<String>, Failure> {
+    let end = test_bed.running.end()?;
+    if !test_bed.topology.is_whole()? {
+        return Err(Failure::Because("the path between client and server ended".to_owned()));
+    }
+    Ok(end.map(|end| format!("the server ended under load ({end})")))
 }
 
 /// The reason why a trial has no result.

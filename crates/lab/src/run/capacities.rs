@@ -5,7 +5,7 @@ use anyhow::bail;
 use record::Verdict;
 use record::experiment::CapacityRecord;
 
-use super::attempt::Failure;
+use super::attempt::{Failure, end_under_load};
 use super::test_bed::{Place, TestBed};
 use super::{INTERRUPTED, Run, command_lines, schedule};
 use crate::capacity::{self, Capacity, Search};
@@ -124,11 +124,13 @@ impl Run<'_> {
         let (clock, interrupted) = (self.surroundings.clock, self.surroundings.interrupted);
         let cooldown = self.experiment.plan.cooldown;
         let seen = test_bed.offer(run, cooldown, clock, interrupted);
-        let seen = match (seen, test_bed.ended()?) {
-            (Err(LoadError::Interrupted), _) => return Err(Failure::Interrupted),
-            (_, Some(end)) => return Err(Failure::Because(end)),
-            (seen, None) => seen.map_err(|error| Failure::Because(error.to_string()))?,
-        };
+        if matches!(seen, Err(LoadError::Interrupted)) {
+            return Err(Failure::Interrupted);
+        }
+        if let Some(end) = end_under_load(test_bed)? {
+            return Err(Failure::Because(end));
+        }
+        let seen = seen.map_err(|error| Failure::Because(error.to_string()))?;
         Ok((seen.load.verdict != Verdict::NotMeasured).then_some(OfferedLoad {
             offered_per_s: seen.load.offered_per_s,
             goodput_per_s: seen.load.goodput_per_s,

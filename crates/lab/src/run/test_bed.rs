@@ -141,18 +141,6 @@ impl TestBed {
         Ok(TestBed { running, observer, topology })
     }
 
-    /// Tells what ended that should run: the server, or the path to it.
-    ///
-    /// # Errors
-    /// None in practice.
-    pub fn ended(&mut self) -> io::Result<Option<String>> {
-        if let Some(end) = self.running.end()? {
-            return Ok(Some(format!("the server ended under load ({end})")));
-        }
-        let path = || "the path between client and server ended".to_owned();
-        Ok((!self.topology.is_whole()?).then(path))
-    }
-
     /// Offers load and observes both sides. Then waits until the server has no connection left, for at most
     /// `cooldown`.
     ///
