@@ -74,7 +74,7 @@ impl ConfigFile {
         let command = lenient.find_subcommand(name).expect("it was matched");
         let flags = flags_of(command, matches, &self.text)
             .map_err(|wrong| Exit::Usage(format!("--config {}: {wrong}", self.path)))?;
-        // What follows two dashes alone is no flag.
+        // Words behind two dashes alone are no flags.
         let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
         arguments.splice(end..end, flags);
         Ok(arguments)

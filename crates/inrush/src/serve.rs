@@ -127,15 +127,14 @@ struct InForce {
 impl InForce {
     /// Reads the config file again and reports the result. A broken or incomplete file changes nothing.
     fn reread(&mut self) -> Reread {
-        if let Err(error) = self.take_newest() {
+        let config = self.take_newest().unwrap_or_else(|error| {
             say!("inrush: the configuration stays as it was: {}", error.into_message());
-        }
-        let flags = config_file::serve_flags(&self.text).expect("its parts have been parsed before");
-        let config = configuration(flags).expect("its parts have been checked before");
+            configured(&self.text).expect("it was checked when it was taken")
+        });
         Reread { config, text: self.text.clone() }
     }
 
-    fn take_newest(&mut self) -> Result<(), Exit> {
+    fn take_newest(&mut self) -> Result<ServeConfig, Exit> {
         let mut arguments: Vec<OsString> = std::env::args_os().collect();
         let file = ConfigFile::named_in(&arguments)?;
         if let (Some(file), Some(before)) = (&file, &self.file) {
@@ -146,14 +145,14 @@ impl InForce {
         hosts::of(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
         let change = config_file::Change::between(&self.text, &newest, &LiveFlags::names());
         // Without what needs a restart, the rest may be a contradiction.
-        configuration(config_file::serve_flags(&change.text).map_err(Exit::Usage)?)?;
+        let config = configured(&change.text)?;
         for (what, names) in [("changed", change.applied), ("needs a restart", change.needs_restart)] {
             if !names.is_empty() {
                 say!("inrush: {what}: {}", names.join(", "));
             }
         }
         (self.file, self.text) = (file, change.text);
-        Ok(())
+        Ok(config)
     }
 }
 
@@ -261,6 +260,11 @@ fn provide_descriptors(needed: u64) -> Option<String> {
     Some(format!(
         "{limit} descriptors are fewer than the {needed} that --max-connections may need; see ulimit -n"
     ))
+}
+
+/// The configuration of settings in the form of [`config_file::effective`].
+fn configured(text: &str) -> Result<ServeConfig, Exit> {
+    configuration(config_file::serve_flags(text).map_err(Exit::Usage)?)
 }
 
 fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
