@@ -191,14 +191,23 @@ impl Topology {
         let cpus = options.cpus.clone().map_or_else(sys::cpu::allowed, Ok)?;
         let sides = sides(&cpus, options)?;
         let one_cpu = cpus.len() < 2;
-        if let Some(flags) = &options.path {
-            let far = Topology::far_away(sides, flags)?.with_settings(options)?;
-            return Ok(if one_cpu { far.on_one_cpu() } else { far });
+        let mut topology = match &options.path {
+            Some(flags) => Topology::far_away(sides, flags)?.with_settings(options)?,
+            None if options.loopback || one_cpu => Topology::loopback(sides).without_settings(options),
+            None => Topology::nearby(sides, options)?,
+        };
+        if one_cpu {
+            topology.warnings.push(
+                "There is only one CPU: the load generator takes its time from the server, so capacities are low and \
+                 what happens past them is a mixture of both."
+                    .to_owned(),
+            );
         }
-        if options.loopback || one_cpu {
-            let loopback = Topology::loopback(sides).without_settings(options);
-            return Ok(if one_cpu { loopback.on_one_cpu() } else { loopback });
-        }
+        Ok(topology)
+    }
+
+    /// Two namespaces, or loopback with a warning where there are none.
+    fn nearby(sides: (Vec<usize>, Vec<usize>), options: &TopologyOptions) -> io::Result<Topology> {
         match Topology::namespaces(sides.clone()) {
             Ok(topology) => topology.with_settings(options),
             Err(error) => {
@@ -209,16 +218,6 @@ impl Topology {
                 Ok(topology.without_settings(options))
             }
         }
-    }
-
-    /// Warns that both sides share a CPU.
-    fn on_one_cpu(mut self) -> Topology {
-        self.warnings.push(
-            "There is only one CPU: the load generator takes its time from the server, so capacities are low and what \
-             happens past them is a mixture of both."
-                .to_owned(),
-        );
-        self
     }
 
     /// Settings of both namespaces.
