@@ -38,15 +38,6 @@ pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
     check.mistakes
 }
 
-/// Returns a text with each value of each of its axes, while the others have their first ones.
-fn filled(experiment: &Experiment, text: &str) -> Vec<String> {
-    let axes = || experiment.axes.iter().filter(|axis| placeholders(text).any(|name| name == axis.name));
-    let first = |name: &str| experiment.axis(name).and_then(|axis| axis.values.first());
-    let with = |axis: &str, value| fill(text, |name| if name == axis { Some(value) } else { first(name) });
-    let varied = axes().flat_map(|axis| axis.values.iter().map(|value| with(&axis.name, value)));
-    [fill(text, first)].into_iter().chain(varied).collect()
-}
-
 struct Check<'a> {
     experiment: &'a Experiment,
     mistakes: Vec<String>,
@@ -188,9 +179,10 @@ impl<'a> Check<'a> {
         let none = self.experiment.loads.is_empty();
         self.require(serving == 0 || !none, || "there is no [[load]]".to_owned());
         self.require(serving > 0 || none, || "a herd is offered no [[load]]".to_owned());
-        let experiment = self.experiment;
-        for load in &experiment.loads {
-            for rate in load.rate.iter().flat_map(|rate| filled(experiment, rate)) {
+        let points = self.experiment.sample_points();
+        for load in &self.experiment.loads {
+            let Some(rate) = &load.rate else { continue };
+            for rate in points.iter().map(|point| fill(rate, |axis| point.get(axis))) {
                 let wrong = match Rate::parse(&rate) {
                     Ok(Rate::OfCapacity(_)) if !load.is_relative() => {
                         format!("'{rate}' is not a rate; write {OF_CAPACITY} in the load, not in the axis")

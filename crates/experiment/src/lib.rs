@@ -343,6 +343,23 @@ impl Experiment {
         self.metrics.iter().find(|metric| metric.name == name)
     }
 
+    /// Returns the point with every axis at its first value. Adds a point for each further value of an axis, with the
+    /// other axes at their first values.
+    pub fn sample_points(&self) -> Vec<BTreeMap<String, Value>> {
+        let first =
+            self.axes.iter().filter_map(|axis| Some((axis.name.clone(), axis.values.first()?.clone())));
+        let first: BTreeMap<String, Value> = first.collect();
+        let mut points = vec![first.clone()];
+        for axis in &self.axes {
+            points.extend(axis.values.iter().skip(1).map(|value| {
+                let mut point = first.clone();
+                point.insert(axis.name.clone(), value.clone());
+                point
+            }));
+        }
+        points
+    }
+
     /// Iterates over the texts of the network and of kernel settings, which may hold values of axes.
     pub fn stage_texts(&self) -> impl Iterator<Item = &str> {
         let settings = self.topology.sysctls.values().filter_map(|value| match value {

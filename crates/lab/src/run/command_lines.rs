@@ -93,7 +93,7 @@ pub fn herd(server: &ServerSpec, axes: &Axes, seed: Seed) -> Vec<String> {
 /// a load. Varies each axis alone.
 pub fn command_lines(experiment: &Experiment) -> Vec<(String, Result<Vec<String>, String>)> {
     let mut lines = Vec::new();
-    for axes in sample_points(experiment) {
+    for axes in experiment.sample_points() {
         for server in &experiment.servers {
             let arguments = match server.kind {
                 ServerKind::Herd => herd(server, &axes, experiment.plan.seed),
@@ -140,22 +140,6 @@ pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
     });
     let programs: BTreeSet<&str> = programs.collect();
     programs.into_iter().filter(|name| sys::process::find_program(name).is_none()).collect()
-}
-
-/// Returns the point with every axis at its first value. Adds a point for each further value of an axis, with the
-/// other axes at their first values.
-fn sample_points(experiment: &Experiment) -> Vec<Axes> {
-    let first: Axes =
-        experiment.axes.iter().map(|axis| (axis.name.clone(), axis.values[0].clone())).collect();
-    let mut points = vec![first.clone()];
-    for axis in &experiment.axes {
-        points.extend(axis.values.iter().skip(1).map(|value| {
-            let mut point = first.clone();
-            point.insert(axis.name.clone(), value.clone());
-            point
-        }));
-    }
-    points
 }
 
 /// The parameters of a load run that its texts do not hold.
