@@ -5,7 +5,7 @@
 //! reaches. A server's messages are awaited without a limit, because they end with the server.
 //!
 //! The modules: `server` and `client` are the two ends, `files` the served directory, and `prometheus` checks
-//! metrics.
+//! metrics. `listening`, which starts programs of others, is included by itself.
 
 mod client;
 mod files;

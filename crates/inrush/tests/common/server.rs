@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdout};
 
-use base::{Clock, Nanos, RealClock};
+use base::Nanos;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use sys::process::{Child, Program};
@@ -240,13 +240,8 @@ impl Server {
     }
 
     /// Waits until the server has stopped listening, as a draining one does.
-    pub fn refuses_connections(&self) {
-        let clock = RealClock::new();
-        let give_up = clock.now().0 + PATIENCE.as_nanos() as u64;
-        while std::net::TcpStream::connect(self.address).is_ok() {
-            assert!(clock.now().0 < give_up, "it goes on listening");
-            pause(Nanos::MILLISECOND);
-        }
+    pub fn refuses_connections(&mut self) {
+        self.eventually_of("deaf", |server| std::net::TcpStream::connect(server.address).is_err());
     }
 
     /// Asks the server to end, and asserts that it ends without a message.

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use base::{Clock, Nanos, RealClock};
+use base::Nanos;
 use rustix::process::Signal;
 use serde_json::Value;
 use sys::netlink::Route;
@@ -24,8 +24,6 @@ use tempfile::TempDir;
 
 const INRUSH: &str = env!("CARGO_BIN_EXE_inrush");
 const TICK: Nanos = Nanos::from_millis(5);
-/// Longer than anything takes but a failure.
-const PATIENCE: Nanos = Nanos::from_secs(30);
 
 const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const NATS_PORT: u16 = 4222;
@@ -132,12 +130,7 @@ fn set_up(route: &mut Route, link: &str, address: Ipv4Addr, prefix_length: u8) {
 
 /// Starts a program of the hub, and waits until it listens on this port.
 fn listening(program: Program<'_>, hub: &NetworkNamespace, port: u16) -> Child {
-    let mut child = program.in_namespace(Some(hub.as_fd())).start().unwrap();
-    let clock = RealClock::new();
-    let give_up = clock.now() + PATIENCE;
-    while hub.enter(|| TcpStream::connect((HUB, port))).unwrap().is_err() {
-        assert!(child.wait(TICK).unwrap().is_none(), "what should listen on port {port} has ended");
-        assert!(clock.now() < give_up, "nobody listens on port {port}");
-    }
-    child
+    let connect = || hub.enter(|| TcpStream::connect((HUB, port))).unwrap();
+    let what = format!("what should listen on port {port}");
+    super::listening::listening(&what, program.in_namespace(Some(hub.as_fd())), connect)
 }

@@ -1,5 +1,7 @@
 //! `inrush fleet` with the real program and a real nats-server.
 
+#[path = "../common/listening.rs"]
+mod listening;
 mod machines;
 
 use std::io::{BufRead, BufReader, Read, Write};

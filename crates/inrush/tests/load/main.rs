@@ -9,6 +9,8 @@ mod comparing;
 mod fileset;
 mod http2;
 mod judging;
+#[path = "../common/listening.rs"]
+mod listening;
 mod mistakes;
 mod others;
 mod pair;

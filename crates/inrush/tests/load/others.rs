@@ -6,11 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use base::{Clock, Nanos, RealClock};
 use sys::process::{Child, Program, find_program};
 
-use super::PATIENCE;
 use super::common::{Files, Server};
+use super::listening::listening;
 use super::stacks::{in_namespace, result};
 
 /// A server of others, ended with the test.
@@ -31,13 +30,8 @@ impl Other {
         let path = files.beside("config");
         fs::write(&path, config(port)).unwrap();
         let arguments = flags.iter().map(Path::new).chain([path.as_path()]);
-        let mut child = Program::new(program).arguments(arguments).start().unwrap();
-        let clock = RealClock::new();
-        let give_up = clock.now().0 + PATIENCE.as_nanos() as u64;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(child.wait(Nanos::from_millis(5)).unwrap().is_none(), "{name} has ended");
-            assert!(clock.now().0 < give_up, "{name} does not listen");
-        }
+        let program = Program::new(program).arguments(arguments);
+        let child = listening(name, program, || TcpStream::connect(("127.0.0.1", port)));
         Some(Other { _child: child, port })
     }
 

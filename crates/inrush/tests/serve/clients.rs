@@ -288,7 +288,7 @@ fn a_proxy_tells_the_client_of_a_connection_without_room() {
             counts.map(|name| server.status().count(name)) == [2, 1, 0]
         });
         drop(busy);
-        assert_eq!(server.stop().0, Some(0));
+        server.stop_well();
     }
 }
 
