@@ -254,7 +254,7 @@ impl Conductor {
     }
 }
 
-/// What the leader of a run acts on.
+/// An event on which the leader of a run acts.
 #[derive(Debug, PartialEq)]
 enum Next<M, E> {
     Message(M),

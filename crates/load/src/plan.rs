@@ -179,7 +179,7 @@ impl Plan {
 
     /// Requests per second offered in the measured window: sessions times their mean length. `None` for a
     /// client without a rate of its own.
-    pub fn requests_per_s(&self) -> Option<f64> {
+    pub(crate) fn requests_per_s(&self) -> Option<f64> {
         match &self.config.client {
             Client::SClient { rate, arrivals, .. } => {
                 let sessions = arrivals.mean(*rate, self.config.window());

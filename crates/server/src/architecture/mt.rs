@@ -120,8 +120,8 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
 
 fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let config = plan.config();
-    // A lone acceptor needs no choice among waiters.
     let threads = config.chosen.get(&THREADS).unwrap_or_default();
+    // A lone acceptor needs no choice among waiters.
     let (acceptors, wake) = match threads {
         Threads::Pool => (pool(config), config.wake(MT.name, WAKES)?),
         Threads::PerConnection => (1, Wake::All),
