@@ -128,7 +128,7 @@ pub struct Judged {
     pub confidence: f64,
     /// Independent measurements behind the number.
     pub samples: usize,
-    /// Trials that were left out because of a flaw.
+    /// Trials that do not count, because they have a flaw or lack the metric.
     pub left_out: usize,
     /// The least number of measurements that can decide.
     pub needed: usize,
@@ -228,7 +228,7 @@ fn scale(experiment: &Experiment, measure: &Measure) -> Scale {
 fn why_untested(found: &Found) -> Option<String> {
     match found.sample.count() {
         0 if !found.note.is_empty() => Some(found.note.clone()),
-        0 if found.left_out > 0 => Some(format!("none of its {} trials is valid", found.left_out)),
+        0 if found.left_out > 0 => Some("no repetition has a valid trial at every point".to_owned()),
         0 => Some("no trial of it was run".to_owned()),
         count if count < SAMPLES_MIN => Some(format!("{count} of at least {SAMPLES_MIN} valid measurements")),
         _ => None,
@@ -283,7 +283,7 @@ fn decide(claim: &Judged) -> (Judgement, String) {
             let why = format!("decided alone, but not among {} claims", claim.together);
             (Judgement::Undecided, why)
         }
-        _ => (Judgement::Undecided, "the interval reaches over the bound".to_owned()),
+        _ => (Judgement::Undecided, "the test excludes neither side of the bounds".to_owned()),
     };
     (judged, why)
 }
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(chances(&nowhere, AT_LEAST, 0.0), (1.0, 1.0 / 32.0));
         assert_eq!(why_untested(&nowhere), None);
         let unseen = Found { left_out: 4, ..found(Sample::Places(vec![])) };
-        assert_eq!(why_untested(&unseen).unwrap(), "none of its 4 trials is valid");
+        assert_eq!(why_untested(&unseen).unwrap(), "no repetition has a valid trial at every point");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Two runs of one experiment side by side: two builds of a server, two kernels, two machines.
 //!
 //! The analysis pairs trials for each server, load and metric. The trials of a pair are those of both runs at the
-//! same point and repetition. A row holds the ratio over all pairs with its median and interval. It also holds the
-//! probability that chance alone puts as many pairs on one side (sign test), corrected for the number of rows
-//! (Holm, 1979).
+//! same point and repetition. A repetition gives one ratio, on average over its points, because its trials share the
+//! state of the machine. A row holds the ratio over all repetitions with its interval. It also holds the probability that
+//! chance alone puts the ratio as far from 1, corrected for the number of rows (Holm, 1979).
 //!
 //! Deviation from a test of two independent samples: both trials of a pair share the point, the seed of the arrivals
 //! and the plan's order. They do not share the moment, so a drift of the machine between the runs is part of the
@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 use experiment::Experiment;
 use record::experiment::{RunDirectory, TrialRecord};
 use serde::Serialize;
-use statistics::{Ratio, corrected_for_many, median, paired_ratio, ratio};
+use statistics::{Sample, corrected_for_many, median, ratio};
 
 use super::direction;
-use super::select::{Key, key, names};
+use super::measure::averages;
+use super::select::{Key, key, names, number};
 
 /// The probability above which a difference counts as chance.
 const CHANCE_MAX: f64 = 0.05;
@@ -45,18 +46,18 @@ pub struct Row {
     pub load: Option<String>,
     /// The metric.
     pub metric: String,
-    /// The first run's median over all pairs.
+    /// The first run's median over all trials that have a partner.
     pub first: f64,
-    /// The second run's median over all pairs.
+    /// The second run's median over their partners.
     pub second: f64,
-    /// The median of second over first: 1 if both are 0; in JSON, null if it is infinite.
+    /// Second over first: 1 if both are 0; in JSON, null if it is infinite.
     pub ratio: f64,
     /// Its 95 % interval; an infinite end is null in JSON.
     pub interval: [f64; 2],
     /// The probability that chance alone causes the difference, corrected for the number of rows.
     pub chance: f64,
-    /// The number of pairs.
-    pub pairs: usize,
+    /// The number of repetitions in which every point has a partner.
+    pub repetitions: usize,
     /// The point at which the ratio is farthest from 1, and the ratio there.
     pub most_at: Option<(String, f64)>,
     /// The result of the comparison.
@@ -126,36 +127,66 @@ fn metrics(experiment: &Experiment) -> Vec<String> {
     metrics
 }
 
+/// Two trials at the same point of a repetition.
+struct Pair {
+    key: Key,
+    /// The point in words.
+    point: String,
+    /// The metric in both; absent if one of the trials has none.
+    both: Option<(f64, f64)>,
+}
+
+impl Pair {
+    /// Second over first.
+    fn ratio(&self) -> Option<f64> {
+        self.both.and_then(|(first, second)| ratio(second, first))
+    }
+}
+
 fn row(
     (server, load): (&str, &Option<String>),
     metric: &str,
     (first, second): (&RunDirectory, &RunDirectory),
 ) -> Option<Row> {
-    let of = |run: &RunDirectory| -> BTreeMap<Key, (String, f64)> {
-        let meant = |trial: &&TrialRecord| trial.is_valid() && trial.server == server && trial.load == *load;
+    let of = |run: &RunDirectory| -> BTreeMap<Key, (String, Option<f64>)> {
+        let meant = |trial: &&TrialRecord| trial.server == server && trial.load == *load;
         let names = names(run.trials.iter());
-        let value = |trial: &TrialRecord| Some((key(trial, &names), (point(trial), trial.quantity(metric)?)));
-        run.trials.iter().filter(meant).filter_map(value).collect()
+        let value = |trial: &TrialRecord| (key(trial, &names), (point(trial), number(trial, metric)));
+        run.trials.iter().filter(meant).map(value).collect()
     };
     let after = of(second);
-    let pair = |(key, (point, a)): (Key, (String, f64))| Some((point, a, after.get(&key)?.1));
-    let pairs: Vec<(String, f64, f64)> = of(first).into_iter().filter_map(pair).collect();
-    let both: Vec<(f64, f64)> = pairs.iter().map(|(_, a, b)| (*b, *a)).collect();
-    let Ratio { ratio, chance, pairs: count } = paired_ratio(&both)?;
-    let middle = |of: fn(&(f64, f64)) -> f64| median(&both.iter().map(of).collect::<Vec<_>>());
+    let pair = |(key, (point, a)): (Key, (String, Option<f64>))| {
+        let (_, b) = after.get(&key)?;
+        Some(Pair { key, point, both: a.zip(*b) })
+    };
+    let pairs: Vec<Pair> = of(first).into_iter().filter_map(pair).collect();
+    // A point without a valid pair in any repetition is no part of the comparison.
+    let ratios = pairs.iter().map(|pair| (pair.key.0, pair.key.1.clone(), pair.ratio()));
+    let sample = averages(ratios.filter(|(_, _, ratio)| ratio.is_some()));
+    let estimate = sample.estimate()?;
+    let middle = |of: fn((f64, f64)) -> f64| {
+        median(&pairs.iter().filter_map(|pair| pair.both.map(of)).collect::<Vec<_>>())
+    };
     Some(Row {
         server: server.to_owned(),
         load: load.clone(),
         metric: metric.to_owned(),
-        first: middle(|(_, a)| *a),
-        second: middle(|(b, _)| *b),
-        ratio: ratio.value,
-        interval: [ratio.ci95.low, ratio.ci95.high],
-        chance,
-        pairs: count,
+        first: middle(|(a, _)| a),
+        second: middle(|(_, b)| b),
+        ratio: estimate.value,
+        interval: [estimate.ci95.low, estimate.ci95.high],
+        chance: chance_of(&sample),
+        repetitions: sample.count(),
         most_at: farthest(&pairs),
         change: Change::Same,
     })
+}
+
+/// The probability that chance alone puts the ratio as far from 1, on either side.
+fn chance_of(sample: &Sample) -> f64 {
+    let above = sample.chance_above(1.0_f64.next_up());
+    let below = sample.chance_below(1.0_f64.next_down());
+    (2.0 * above.min(below)).min(1.0)
 }
 
 /// Describes a trial's axes in words.
@@ -165,13 +196,12 @@ fn point(trial: &TrialRecord) -> String {
 }
 
 /// Returns the point whose median ratio is farthest from 1, if there is more than one point.
-fn farthest(pairs: &[(String, f64, f64)]) -> Option<(String, f64)> {
+fn farthest(pairs: &[Pair]) -> Option<(String, f64)> {
     let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (point, a, b) in pairs {
-        if let Some(ratio) = ratio(*b, *a) {
-            points.entry(point).or_default().push(ratio);
-        }
+    for pair in pairs {
+        points.entry(&pair.point).or_default().extend(pair.ratio());
     }
+    points.retain(|_, ratios| !ratios.is_empty());
     if points.len() < 2 {
         return None;
     }

@@ -4,11 +4,11 @@
 //! pairs at each point, on average over the points. A slope, knee, peak or crossing is read off the curve of the
 //! repetition.
 
-use experiment::{Best, Claim, Experiment, Measure, Selection, Two};
+use experiment::{Best, Claim, Curve, Experiment, Measure, Selection, Two};
 use record::experiment::TrialRecord;
 use statistics::{Sample, complete, crossing, knee, log_slope_through, mean, median};
 
-use super::select::{Group, chosen, key, names, ratios};
+use super::select::{Placed, chosen, key, names, number, ratios};
 
 /// The result of a measurement.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,52 +18,41 @@ pub struct Found {
     /// The contests that decide about the best server: for each expected server, its ratio to each of the others. Other
     /// measurements have one contest, which is the sample.
     pub contests: Vec<Vec<Sample>>,
-    /// Selected trials that have a flaw.
+    /// Selected trials that have a flaw, or lack the metric.
     pub left_out: usize,
     /// A further remark, a phrase; may be empty.
     pub note: String,
 }
 
 impl Found {
-    fn of(sample: Sample, left_out: usize, otherwise: &str) -> Found {
-        let lacks_a_number = sample.estimate().is_none();
-        let note = if lacks_a_number { otherwise.to_owned() } else { String::new() };
-        Found { contests: vec![vec![sample.clone()]], sample, left_out, note }
+    fn of(sample: Sample, left_out: usize, note: &str) -> Found {
+        Found { contests: vec![vec![sample.clone()]], sample, left_out, note: note.to_owned() }
+    }
+
+    /// Places on the curves of repetitions; NaN where there is none.
+    fn places(places: Vec<f64>, left_out: usize, nowhere: &str) -> Found {
+        let is_nowhere = !places.is_empty() && places.iter().all(|place| place.is_nan());
+        Found::of(Sample::Places(places), left_out, if is_nowhere { nowhere } else { "" })
     }
 }
 
 /// Measures the quantity of a claim.
 pub fn measure(experiment: &Experiment, claim: &Claim, trials: &[TrialRecord]) -> Found {
-    let places = |of: &Selection, metric: &str, place: &dyn Fn(&[&TrialRecord]) -> Option<f64>, otherwise| {
-        let group = chosen(trials, &[of], metric);
-        Found::of(Sample::Places(of_each_repetition(&group, place)), group.left_out, otherwise)
-    };
     match &claim.measure {
         Measure::Value(one) => {
+            let group = chosen(trials, &[&one.of]);
             let middle = |trials: &[&TrialRecord]| Some(median(&values(trials, &one.metric)));
-            places(&one.of, &one.metric, &middle, "")
+            let values = of_each_repetition(&group, &one.metric, &middle);
+            Found::places(values, left_out(&group, &one.metric), "")
         }
         Measure::Ratio(two) => ratio(two, trials),
-        Measure::Slope(one) => {
-            let group = chosen(trials, &[&one.of], &one.metric);
-            let slope = |trials: &[&TrialRecord]| log_slope_through(&curve(trials, &one.x, &one.metric));
-            let mut slopes = of_each_repetition(&group, &slope);
-            let otherwise =
-                if slopes.is_empty() { "" } else { "a value is not above 0, or all lie at one place" };
-            slopes.retain(|slope| slope.is_finite());
-            Found::of(Sample::Sums(slopes), group.left_out, otherwise)
-        }
-        Measure::Knee(one) => {
-            let place = |trials: &[&TrialRecord]| knee(&curve(trials, &one.x, &one.metric));
-            places(&one.of, &one.metric, &place, "the curve has no knee")
-        }
-        Measure::Peak(one) => {
-            places(&one.of, &one.metric, &|trials| peak(&curve(trials, &one.x, &one.metric)), "")
-        }
+        Measure::Slope(one) => slope(one, trials),
+        Measure::Knee(one) => place(one, trials, knee, "the curve has no knee"),
+        Measure::Peak(one) => place(one, trials, peak, ""),
         Measure::Crossing(two) => {
-            let sides = [&two.of, &two.over].map(|side| chosen(trials, &[side, &two.at], &two.metric));
-            let left_out = sides.iter().map(|side| side.left_out).sum();
-            let both = Group { valid: sides.into_iter().flat_map(|side| side.valid).collect(), left_out };
+            let sides = [&two.of, &two.over].map(|side| along(&two.x, chosen(trials, &[side, &two.at])));
+            // Without trials of one side, nothing says that the curves do not cross.
+            let both = if sides.iter().any(Vec::is_empty) { Vec::new() } else { sides.concat() };
             let curve = |trials: &[&TrialRecord], side: &Selection| {
                 let own: Vec<&TrialRecord> =
                     trials.iter().copied().filter(|trial| side.matches(trial)).collect();
@@ -71,50 +60,79 @@ pub fn measure(experiment: &Experiment, claim: &Claim, trials: &[TrialRecord]) -
             };
             let place =
                 |trials: &[&TrialRecord]| crossing(&curve(trials, &two.of), &curve(trials, &two.over));
-            let sample = Sample::Places(of_each_repetition(&both, &place));
-            let last = |side: &Selection| curve(&both.valid, side).last().map_or(f64::NAN, |(_, y)| *y);
-            let side = if last(&two.of) > last(&two.over) { "above" } else { "below" };
-            let mut found = Found::of(sample, left_out, "the curves do not cross");
-            if found.note.is_empty() {
-                found.note = format!("{side} it from there on");
-            }
-            found
+            let places = of_each_repetition(&both, &two.metric, &place);
+            Found::places(places, left_out(&both, &two.metric), "the curves do not cross so")
         }
         Measure::Best(best) => is_best(experiment, best, trials),
     }
 }
 
+/// Keeps the trials on a curve along `x`: those that depend on the axis, or all if `x` is a metric.
+fn along<'a>(x: &str, trials: Vec<&'a TrialRecord>) -> Vec<&'a TrialRecord> {
+    let is_axis = trials.iter().any(|trial| trial.axes.contains_key(x));
+    trials.into_iter().filter(|trial| !is_axis || trial.axes.contains_key(x)).collect()
+}
+
+/// A place on the curve of each repetition.
+fn place(
+    one: &Curve,
+    trials: &[TrialRecord],
+    find: fn(&[(f64, f64)]) -> Option<f64>,
+    nowhere: &str,
+) -> Found {
+    let group = along(&one.x, chosen(trials, &[&one.of]));
+    let place = |trials: &[&TrialRecord]| find(&curve(trials, &one.x, &one.metric));
+    Found::places(of_each_repetition(&group, &one.metric, &place), left_out(&group, &one.metric), nowhere)
+}
+
+fn slope(one: &Curve, trials: &[TrialRecord]) -> Found {
+    let group = along(&one.x, chosen(trials, &[&one.of]));
+    let slope = |trials: &[&TrialRecord]| log_slope_through(&curve(trials, &one.x, &one.metric));
+    let slopes = of_each_repetition(&group, &one.metric, &slope);
+    let left_out = left_out(&group, &one.metric);
+    if slopes.iter().all(|slope| slope.is_finite()) {
+        return Found::of(Sample::Sums(slopes), left_out, "");
+    }
+    // Without the repetitions that collapse, the slope would be that of the others.
+    let note = "a value is not above 0, or all lie at one place";
+    Found::of(Sample::Sums(Vec::new()), left_out, note)
+}
+
 fn values(trials: &[&TrialRecord], metric: &str) -> Vec<f64> {
-    trials.iter().filter_map(|trial| trial.quantity(metric)).collect()
+    trials.iter().filter_map(|trial| number(trial, metric)).collect()
+}
+
+fn left_out(trials: &[&TrialRecord], metric: &str) -> usize {
+    trials.iter().filter(|trial| number(trial, metric).is_none()).count()
 }
 
 /// Computes a number from the trials of each complete repetition; NaN where there is none.
-fn of_each_repetition(group: &Group<'_>, number: &dyn Fn(&[&TrialRecord]) -> Option<f64>) -> Vec<f64> {
-    let names = names(group.valid.iter().copied());
-    let placed = group.valid.iter().map(|trial| {
+fn of_each_repetition(
+    trials: &[&TrialRecord],
+    metric: &str,
+    compute: &dyn Fn(&[&TrialRecord]) -> Option<f64>,
+) -> Vec<f64> {
+    let names = names(trials.iter().copied());
+    let placed = trials.iter().map(|trial| {
         let (repeat, place) = key(trial, &names);
-        (repeat, place, *trial)
+        (repeat, place, number(trial, metric).map(|_| *trial))
     });
-    complete(placed).iter().map(|trials| number(trials).unwrap_or(f64::NAN)).collect()
+    complete(placed).iter().map(|trials| compute(trials).unwrap_or(f64::NAN)).collect()
 }
 
 fn ratio(two: &Two, trials: &[TrialRecord]) -> Found {
-    let of = chosen(trials, &[&two.of, &two.at], &two.metric);
-    let over = chosen(trials, &[&two.over, &two.at], &two.metric);
-    let is_one_side_empty = of.valid.is_empty() || over.valid.is_empty();
-    let sample = paired((&of.valid, &over.valid), (&two.of, &two.over), &two.metric);
-    let otherwise = if is_one_side_empty { "" } else { "no two trials can be paired" };
-    Found::of(sample, of.left_out + over.left_out, otherwise)
+    let of = chosen(trials, &[&two.of, &two.at]);
+    let over = chosen(trials, &[&two.over, &two.at]);
+    let ratios = ratios((&of, &over), (&two.of, &two.over), &two.metric);
+    let is_unpaired = ratios.is_empty() && !of.is_empty() && !over.is_empty();
+    let left_out = left_out(&of, &two.metric) + left_out(&over, &two.metric);
+    Found::of(averages(ratios), left_out, if is_unpaired { "no two trials can be paired" } else { "" })
 }
 
 /// The ratio in each complete repetition, on average over its points.
-fn paired(
-    groups: (&[&TrialRecord], &[&TrialRecord]),
-    selections: (&Selection, &Selection),
-    metric: &str,
-) -> Sample {
+pub fn averages(ratios: impl IntoIterator<Item = Placed>) -> Sample {
     let average = |ratios: &Vec<f64>| mean(&ratios.iter().map(|ratio| ratio.ln()).collect::<Vec<_>>()).exp();
-    Sample::Products(complete(ratios(groups, selections, metric)).iter().map(average).collect())
+    Sample::Products(complete(ratios).iter().map(average).collect())
 }
 
 /// Returns the points of a metric over an axis or another metric, ascending in x. Trials at one x make one point.
@@ -134,9 +152,10 @@ fn peak(points: &[(f64, f64)]) -> Option<f64> {
 /// Pairs each expected server with each of the others: a ratio is above 1 if the expected one is better. The shown
 /// ratio is that of the best by their medians.
 fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Found {
-    let all = chosen(trials, &[&best.at], &best.metric);
+    let all = chosen(trials, &[&best.at]);
+    let left_out = left_out(&all, &best.metric);
     let group = |name: &str| -> Vec<&TrialRecord> {
-        all.valid.iter().copied().filter(|trial| trial.server == name).collect()
+        all.iter().copied().filter(|trial| trial.server == name).collect()
     };
     let middle = |name: &&str| {
         let middle = median(&values(&group(name), &best.metric));
@@ -146,23 +165,29 @@ fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Foun
         let names = experiment.servers.iter().map(|server| server.name.as_str());
         let mut names: Vec<&str> = names
             .filter(|name| best.among.is_empty() || best.among.iter().any(|one| one == name))
-            .filter(|name| best.expected.iter().any(|one| one == name) == expected && !group(name).is_empty())
+            .filter(|name| best.expected.iter().any(|one| one == name) == expected)
             .collect();
         names.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
         names
     };
     let (own, rivals) = (side(true), side(false));
+    let unmeasured = own.iter().chain(&rivals).find(|name| values(&group(name), &best.metric).is_empty());
+    if let Some(name) = unmeasured {
+        let note = format!("{name} has no valid trial");
+        return Found::of(Sample::Products(Vec::new()), left_out, &note);
+    }
     let contest = |own: &str, rival: &str| {
         let (of, over) = if best.lowest { (rival, own) } else { (own, rival) };
-        paired((&group(of), &group(over)), (&of_server(of), &of_server(over)), &best.metric)
+        let selections = (&of_server(of), &of_server(over));
+        averages(ratios((&group(of), &group(over)), selections, &best.metric))
     };
     let contests: Vec<Vec<Sample>> =
         own.iter().map(|own| rivals.iter().map(|rival| contest(own, rival)).collect()).collect();
     let Some(sample) = contests.first().and_then(|contests| contests.first()).cloned() else {
         let note = "there is no server to compare with";
-        return Found::of(Sample::Products(Vec::new()), all.left_out, note);
+        return Found::of(Sample::Products(Vec::new()), left_out, note);
     };
-    Found { sample, contests, left_out: all.left_out, note: format!("{} against {}", own[0], rivals[0]) }
+    Found { sample, contests, left_out, note: format!("{} against {}", own[0], rivals[0]) }
 }
 
 fn of_server(name: &str) -> Selection {

@@ -6,21 +6,14 @@ use record::experiment::{TrialRecord, Value};
 
 use experiment::Selection;
 
-/// The trials that match all selections of a group.
-pub struct Group<'a> {
-    /// The valid trials that have the metric.
-    pub valid: Vec<&'a TrialRecord>,
-    /// The number of other matching trials.
-    pub left_out: usize,
+/// Returns the trials that match all selections, with a flaw or without.
+pub fn chosen<'a>(trials: &'a [TrialRecord], selections: &[&Selection]) -> Vec<&'a TrialRecord> {
+    trials.iter().filter(|trial| selections.iter().all(|selection| selection.matches(trial))).collect()
 }
 
-/// Selects the trials that match all selections, and separates valid ones from others.
-pub fn chosen<'a>(trials: &'a [TrialRecord], selections: &[&Selection], metric: &str) -> Group<'a> {
-    let meant = trials.iter().filter(|trial| selections.iter().all(|selection| selection.matches(trial)));
-    let can_be_counted =
-        |trial: &&TrialRecord| trial.is_valid() && trial.quantity(metric).is_some_and(f64::is_finite);
-    let (valid, others): (Vec<&TrialRecord>, Vec<&TrialRecord>) = meant.partition(can_be_counted);
-    Group { valid, left_out: others.len() }
+/// Returns the metric of a trial; `None` if the trial has a flaw or lacks the metric.
+pub fn number(trial: &TrialRecord, metric: &str) -> Option<f64> {
+    trial.quantity(metric).filter(|number| trial.is_valid() && number.is_finite())
 }
 
 /// Returns the place of a trial along `server`, `load` or an axis.
@@ -61,15 +54,18 @@ pub fn by_place<'a>(trials: &[&'a TrialRecord], x: &str) -> Vec<Vec<&'a TrialRec
     groups.into_values().collect()
 }
 
+/// A measured number with its repetition and place; `None` where a trial has none.
+pub type Placed = (u32, Vec<String>, Option<f64>);
+
 /// Divides the metric of one group by that of the other, trial by trial, with the repetition and the place of the first.
 /// Paired trials share the repetition and the place along everything that both groups have, except for the coordinates
-/// that the selections set apart. If several trials of the other group fit, their median counts. Ratios that are not
-/// finite and above 0 are left out.
+/// that the selections set apart. If several trials of the other group fit, the median of their numbers counts. A pair
+/// without two numbers has no ratio.
 pub fn ratios(
     (of, over): (&[&TrialRecord], &[&TrialRecord]),
     (of_selection, over_selection): (&Selection, &Selection),
     metric: &str,
-) -> Vec<(u32, Vec<String>, f64)> {
+) -> Vec<Placed> {
     let both = || of.iter().chain(over).copied();
     let shared = |name: &String| {
         of_selection.0.get(name) == over_selection.0.get(name)
@@ -79,13 +75,12 @@ pub fn ratios(
     let names: Vec<String> = all.iter().filter(|name| shared(name)).cloned().collect();
     let mut beside: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     for trial in over {
-        beside.entry(key(trial, &names)).or_default().extend(trial.quantity(metric));
+        beside.entry(key(trial, &names)).or_default().extend(number(trial, metric));
     }
-    let ratio = |trial: &&TrialRecord| {
+    let pair = |trial: &&TrialRecord| {
         let other = statistics::median(beside.get(&key(trial, &names))?);
         let (repeat, place) = key(trial, &all);
-        let ratio = trial.quantity(metric)? / other;
-        (ratio.is_finite() && ratio > 0.0).then_some((repeat, place, ratio))
+        Some((repeat, place, number(trial, metric).and_then(|own| statistics::ratio(own, other))))
     };
-    of.iter().filter_map(ratio).collect()
+    of.iter().filter_map(pair).collect()
 }

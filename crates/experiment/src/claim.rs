@@ -62,11 +62,11 @@ pub struct Curve {
 pub struct Compared {
     /// The metric.
     pub metric: String,
-    /// An axis of the experiment, or a metric.
+    /// An axis of the experiment.
     pub x: String,
-    /// The first curve.
+    /// The curve that lies above the other from the crossing on.
     pub of: Selection,
-    /// The second curve.
+    /// The other curve.
     pub over: Selection,
     /// The common selection of both curves.
     #[serde(default)]
@@ -97,7 +97,7 @@ pub struct Best {
 pub enum Measure {
     /// The median of a group.
     Value(Single),
-    /// The median of the ratios of two groups, paired by repetition and point.
+    /// The mean ratio of two groups, paired by repetition and point.
     Ratio(Two),
     /// d ln metric / d ln x.
     Slope(Curve),
@@ -105,7 +105,7 @@ pub enum Measure {
     Knee(Curve),
     /// The x at which the metric is largest.
     Peak(Curve),
-    /// The x at which one curve crosses the other.
+    /// The x from which one curve lies above the other.
     Crossing(Compared),
     /// The server with the best value.
     Best(Best),

@@ -22,8 +22,7 @@
 //!
 //! The modules: `sample` has the tests of a few measurements, with Student's distribution in `student`. `bounds` tests
 //! a range, and `repetition` has the unit of measurement and its order. `order` has the
-//! median by order, and `holm` corrects many tests together. `bootstrap` and `blocks` resample measurements, and
-//! `paired` compares two of them. `slope` and `curve` fit a quantity against another, and `spread` is a median with its
+//! median by order, and `holm` corrects many tests together. `bootstrap` and `blocks` resample measurements. `slope` and `curve` fit a quantity against another, and `spread` is a median with its
 //! extremes.
 #![forbid(unsafe_code)]
 
@@ -33,7 +32,6 @@ mod bounds;
 mod curve;
 mod holm;
 mod order;
-mod paired;
 mod repetition;
 mod sample;
 mod slope;
@@ -46,7 +44,6 @@ pub use bounds::Bounds;
 pub use curve::{crossing, knee};
 pub use holm::corrected_for_many;
 pub use order::{confidence_of_median, median_with_interval};
-pub use paired::{Ratio, paired_ratio, ratio};
 pub use repetition::{complete, mirrored};
 pub use sample::Sample;
 pub use slope::{log_slope, log_slope_through};
@@ -89,6 +86,13 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// The ratio of one quantity to another: from 0 to infinity, and 1 for equal ones, even if both are 0. `None` for a
+/// negative quantity, and for one that is not a number.
+pub fn ratio(of: f64, over: f64) -> Option<f64> {
+    let ratio = if of == over { 1.0 } else { of / over };
+    (of >= 0.0 && over >= 0.0 && !ratio.is_nan()).then_some(ratio)
+}
+
 /// The value with a fraction `q` of the values at or below it (nearest rank). `sorted` has at least one
 /// value.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
@@ -109,6 +113,14 @@ pub fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_to_or_from_nothing_is_a_ratio() {
+        let of = |pair: (f64, f64)| ratio(pair.0, pair.1);
+        let ratios = [(3.0, 2.0), (0.0, 3.0), (3.0, 0.0), (0.0, 0.0)].map(of);
+        assert_eq!(ratios, [1.5, 0.0, f64::INFINITY, 1.0].map(Some));
+        assert_eq!([(f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 2.0)].map(of), [None; 3]);
+    }
 
     #[test]
     fn quantiles_are_values_that_occurred() {

@@ -1,23 +1,24 @@
 //! The repetition as the unit: its measurements at several places, and the order in which they are made.
 //!
 //! Measurements of one repetition at several places share the state of the machine, and the places differ among
-//! themselves. They count as one measurement of the whole. A repetition counts only if it has every place that any
-//! repetition has: without a place, its mean would be that of other places.
+//! themselves. They count as one measurement of the whole. A repetition counts only if it has a value at every place at
+//! which any repetition looked for one: without a place, its mean would be that of other places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::Rng;
 use rand::seq::SliceRandom;
 
-/// Returns the measurements of each complete repetition, in order of the repetitions and then of the places.
-pub fn complete<P: Ord, T>(measurements: impl IntoIterator<Item = (u32, P, T)>) -> Vec<Vec<T>> {
-    let mut repetitions: BTreeMap<u32, BTreeMap<P, T>> = BTreeMap::new();
+/// Returns the measurements of each complete repetition, in order of the repetitions and then of the places. `None` is a
+/// measurement that failed.
+pub fn complete<P: Ord, T>(measurements: impl IntoIterator<Item = (u32, P, Option<T>)>) -> Vec<Vec<T>> {
+    let mut repetitions: BTreeMap<u32, BTreeMap<P, Option<T>>> = BTreeMap::new();
     for (repeat, place, value) in measurements {
         repetitions.entry(repeat).or_default().insert(place, value);
     }
     let places = repetitions.values().flat_map(BTreeMap::keys).collect::<BTreeSet<&P>>().len();
     let whole = repetitions.into_values().filter(|found| found.len() == places);
-    whole.map(|found| found.into_values().collect()).collect()
+    whole.filter_map(|found| found.into_values().collect()).collect()
 }
 
 /// Returns the order of all measurements, with their repetition from 0. The items of a group are compared with
@@ -48,9 +49,16 @@ mod tests {
 
     #[test]
     fn a_repetition_without_a_place_does_not_count() {
-        let found = complete([(1, "b", 4), (0, "a", 1), (0, "b", 2), (1, "a", 3), (2, "a", 5)]);
-        assert_eq!(found, [[1, 2], [3, 4]]);
+        let measured = [(1, "b", 4), (0, "a", 1), (0, "b", 2), (1, "a", 3), (2, "a", 5), (3, "a", 6)];
+        let measured = measured.map(|(repeat, place, value)| (repeat, place, Some(value)));
+        assert_eq!(complete(measured.into_iter().chain([(3, "b", None)])), [[1, 2], [3, 4]]);
         assert!(complete::<u8, u8>([]).is_empty());
+    }
+
+    #[test]
+    fn without_a_place_that_failed_everywhere_no_repetition_is_complete() {
+        let found = complete((0..3).flat_map(|repeat| [(repeat, "a", Some(1)), (repeat, "b", None)]));
+        assert!(found.is_empty());
     }
 
     proptest! {

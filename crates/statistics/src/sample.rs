@@ -12,7 +12,8 @@ const EQUAL: f64 = 1e-12;
 pub enum Sample {
     /// Numbers whose noise adds up, such as slopes: the mean, and Student's test.
     Sums(Vec<f64>),
-    /// Ratios of pairs, above 0, whose noise multiplies: the geometric mean, and Student's test on logarithms.
+    /// Ratios of pairs, from 0 to infinity, whose noise multiplies: the geometric mean, and Student's test on logarithms.
+    /// If one of them is 0 or infinite, they have no such mean, and the median, its interval and the sign test count.
     Products(Vec<f64>),
     /// Numbers of any distribution, such as times and places on an axis: the median, its exact interval and the sign test. NaN
     /// stands for a measurement that found no place, and lies on neither side of any bound.
@@ -20,42 +21,50 @@ pub enum Sample {
 }
 
 impl Sample {
+    fn values(&self) -> &[f64] {
+        let (Sample::Sums(values) | Sample::Products(values) | Sample::Places(values)) = self;
+        values
+    }
+
     /// The number of measurements.
     pub fn count(&self) -> usize {
-        let (Sample::Sums(values) | Sample::Products(values) | Sample::Places(values)) = self;
-        values.len()
+        self.values().len()
+    }
+
+    /// Tells whether the tests go by the order of the measurements, and not by their spread.
+    fn goes_by_order(&self) -> bool {
+        match self {
+            Sample::Sums(values) => are_equal(values),
+            Sample::Products(values) => are_equal(values) || values.contains(&0.0),
+            Sample::Places(_) => true,
+        }
     }
 
     /// The quantity with its interval; `None` without a measurement that is a number.
     pub fn estimate(&self) -> Option<Estimate> {
+        let known: Vec<f64> = self.values().iter().copied().filter(|value| !value.is_nan()).collect();
         match self {
-            _ if self.count() == 0 => None,
-            Sample::Sums(values) => Some(mean_by_student(values)),
+            _ if known.is_empty() => None,
+            _ if self.goes_by_order() => Some(median_with_interval(&known)),
             Sample::Products(values) => Some(mean_by_student(&logarithms(values)).map(f64::exp)),
-            Sample::Places(values) => {
-                let known: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
-                (!known.is_empty()).then(|| median_with_interval(&known))
-            }
+            Sample::Sums(values) | Sample::Places(values) => Some(mean_by_student(values)),
         }
     }
 
     /// The greatest confidence that the interval can have, from 0 to 0.95.
     pub fn confidence(&self) -> f64 {
-        match self {
-            Sample::Sums(values) | Sample::Products(values) if values.len() > 1 && !are_equal(values) => 0.95,
-            Sample::Places(values) => {
-                confidence_of_median(values.iter().filter(|value| !value.is_nan()).count())
-            }
-            _ => confidence_of_median(self.count()),
+        match self.goes_by_order() {
+            true => confidence_of_median(self.values().iter().filter(|value| !value.is_nan()).count()),
+            false => 0.95,
         }
     }
 
     /// The least number of measurements that can decide at 5 %.
     pub fn needed(&self) -> usize {
         match self {
-            Sample::Sums(_) | Sample::Products(_) => 3,
+            Sample::Sums(values) | Sample::Products(values) if values.len() < 2 || !self.goes_by_order() => 3,
             // All of four lie on one side of their median with 1 in 16, all of five with 1 in 32.
-            Sample::Places(_) => 5,
+            _ => 5,
         }
     }
 
@@ -72,8 +81,8 @@ impl Sample {
     /// The probability of measurements at least this far above `bound` if the quantity is not above it.
     pub fn chance_above(&self, bound: f64) -> f64 {
         match self {
-            Sample::Sums(values) if !are_equal(values) => student(values, bound),
-            Sample::Products(values) if !are_equal(values) => {
+            Sample::Sums(values) if !self.goes_by_order() => student(values, bound),
+            Sample::Products(values) if !self.goes_by_order() => {
                 if bound > 0.0 {
                     student(&logarithms(values), bound.ln())
                 } else {
@@ -109,7 +118,7 @@ fn logarithms(values: &[f64]) -> Vec<f64> {
     values.iter().map(|value| value.ln()).collect()
 }
 
-/// Tells whether measurements have no spread from which an error could be estimated.
+/// Tells whether measurements have no spread from which an error could be estimated; true with an infinite one.
 fn are_equal(values: &[f64]) -> bool {
     let (error, mean) = (standard_error(values), mean(values));
     values.len() < 2 || error <= EQUAL * mean.abs() || !error.is_finite()
@@ -124,10 +133,7 @@ fn standard_error(values: &[f64]) -> f64 {
 
 fn mean_by_student(values: &[f64]) -> Estimate {
     let middle = mean(values);
-    let reach = match values.len() {
-        0 | 1 => 0.0,
-        count => exceeded_with(TAIL, count - 1) * standard_error(values),
-    };
+    let reach = exceeded_with(TAIL, values.len() - 1) * standard_error(values);
     Estimate { value: middle, ci95: Interval { low: middle - reach, high: middle + reach } }
 }
 
@@ -214,6 +220,16 @@ mod tests {
         assert_eq!(Sample::Places(vec![f64::NAN; 5]).confidence(), 0.0);
         assert_eq!(Sample::Places(vec![f64::NAN; 5]).estimate(), None);
         assert_eq!(Sample::Sums(vec![]).estimate(), None);
+    }
+
+    #[test]
+    fn a_collapse_to_nothing_is_a_ratio_on_one_side() {
+        let sample = Sample::Products([vec![0.0; 7], vec![1.0, 1.1, 1.05]].concat());
+        let estimate = sample.estimate().unwrap();
+        assert_eq!((estimate.value, estimate.ci95.low, sample.needed()), (0.0, 0.0, 5));
+        assert!(sample.chance_above(0.5) > 0.9 && sample.chance_below(0.5) < 0.2);
+        let turned = Sample::Products([vec![f64::INFINITY; 7], vec![1.0, 1.1, 1.05]].concat());
+        assert!(is(sample.chance_below(0.5), turned.chance_above(2.0)));
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
     let show = |value: f64| show(judged.scale, value);
     let left_out = match judged.left_out {
         0 => String::new(),
-        count => format!("; {} left out for a flaw", plural(count, "trial", "trials")),
+        count => format!("; {} left out", plural(count, "trial", "trials")),
     };
     let chance = match judged.judged {
         Judgement::NotTested => String::new(),

@@ -3,7 +3,7 @@
 use analysis::claims::{Judged, Judgement, SAMPLES_MIN, judge_all};
 use base::Seed;
 use experiment::Experiment;
-use record::experiment::{Form, RunDirectory};
+use record::experiment::{Flaw, Form, RunDirectory, TrialRecord, Value};
 
 use super::fixture::{TEXT, run, run_with};
 
@@ -39,9 +39,8 @@ fn every_kind_of_claim_comes_out_as_the_formulas_have_it() {
 fn a_ratio_is_paired_so_that_drift_does_not_widen_it() {
     let claims = judged(&run());
     let ratio = of(&claims, "Past saturation accepting all");
-    // Of three points past saturation one has no valid trial of the one side. One trial of the other side is flawed, and
-    // its repetition does not count.
-    assert_eq!((ratio.samples, ratio.left_out), (9, 11));
+    // One trial of one side is flawed, and its repetition does not count.
+    assert_eq!((ratio.samples, ratio.left_out), (9, 1));
     let [low, high] = ratio.interval.unwrap();
     assert!(low > 1.08 && high < 1.75, "{ratio:?}");
     let even = of(&claims, "At half the capacity").interval.unwrap();
@@ -52,14 +51,100 @@ fn a_ratio_is_paired_so_that_drift_does_not_widen_it() {
 fn why_a_claim_is_undecided_or_not_tested_is_said() {
     let claims = judged(&run());
     assert_eq!(of(&claims, "nginx").because, "nginx was not measured: nginx is not installed");
-    assert_eq!(of(&claims, "At twice").because, "none of its 10 trials is valid");
-    assert_eq!(of(&claims, "At half").because, "the interval reaches over the bound");
+    assert_eq!(of(&claims, "At twice").because, "no repetition has a valid trial at every point");
+    assert_eq!(of(&claims, "At half").because, "the test excludes neither side of the bounds");
     let few = judged(&run_with(SAMPLES_MIN as u32 - 1, Seed(1), |_| 1.0));
     assert_eq!(of(&few, "Loss costs").judged, Judgement::NotTested);
     assert_eq!(of(&few, "Loss costs").because, "2 of at least 3 valid measurements");
     let four = judged(&run_with(4, Seed(1), |_| 1.0));
     assert_eq!(of(&four, "Loss costs").judged, Judgement::Undecided);
     assert_eq!(of(&four, "Loss costs").because, "4 of at least 5 measurements that can decide");
+}
+
+/// Judges one claim alone, about the run as `change` changes it.
+fn about(claim: &str, change: impl Fn(&mut TrialRecord)) -> Judged {
+    let (head, _) = TEXT.split_once("[[claim]]").unwrap();
+    let experiment = Experiment::parse(&format!("{head}[[claim]]\ntext = \"x\"\n{claim}")).unwrap();
+    let mut run = run();
+    run.trials.iter_mut().for_each(change);
+    judge_all(&experiment, &run).remove(0)
+}
+
+fn without(server: &'static str) -> impl Fn(&mut TrialRecord) {
+    move |trial| {
+        if trial.server == server {
+            trial.flaws = vec![Flaw::GeneratorLimited];
+        }
+    }
+}
+
+#[test]
+fn a_claim_is_about_all_its_points_and_all_its_servers() {
+    const AT_LEAST: &str = "at-least = 1";
+    let ratio = |at: &str| {
+        format!(
+            "ratio = {{ metric = \"replies_per_s\", of = {{ server = \"inf\" }}, over = {{ server = \"one\" }}, at = {{ \
+             offered = {at} }} }}\n{AT_LEAST}"
+        )
+    };
+    // All trials of one server at twice the capacity have a flaw.
+    assert_eq!(about(&ratio("[1.5, 3]"), |_| ()).judged, Judgement::Reproduced);
+    let partly = about(&ratio("{ from = 1.4 }"), |_| ());
+    assert_eq!(partly.judged, Judgement::NotTested, "{partly:?}");
+    let best = "best = { metric = \"replies_per_s\", among = [\"one\", \"ten\", \"inf\"], at = { offered = 3 }, expected = \
+                [\"ten\"] }";
+    let without_inf = about(best, without("inf"));
+    assert_eq!(without_inf.judged, Judgement::NotTested);
+    assert_eq!(without_inf.because, "inf has no valid trial");
+    let crossing = "crossing = { metric = \"replies_per_s\", x = \"offered\", of = { server = \"ten\" }, over = { server = \
+                    \"inf\" } }\nat-least = 1";
+    assert_eq!(about(crossing, without("inf")).judged, Judgement::NotTested);
+    let knee =
+        "knee = { metric = \"replies_per_s\", x = \"offered\", of = { server = \"one\" } }\nat-least = 1";
+    assert_eq!(about(knee, |_| ()).judged, Judgement::NotTested);
+}
+
+#[test]
+fn a_crossing_is_one_to_above() {
+    let crossing = |of: &str, over: &str| {
+        format!(
+            "crossing = {{ metric = \"replies_per_s\", x = \"offered\", of = {{ server = \"{of}\" }}, over = {{ server = \
+             \"{over}\" }} }}\nat-least = 0.5\nat-most = 3"
+        )
+    };
+    // One server falls behind the other past the capacity.
+    let turn = |trial: &mut TrialRecord| {
+        let past = trial.axes.get("offered").and_then(Value::number).is_some_and(|offered| offered > 1.2);
+        let factor = match (trial.server.as_str(), past) {
+            ("ten", false) => 0.8,
+            ("ten", true) => 1.5,
+            _ => 1.0,
+        };
+        trial.metrics.entry("replies_per_s".to_owned()).and_modify(|replies| *replies *= factor);
+    };
+    let at = |of, over| {
+        let claim = about(&crossing(of, over), |trial| {
+            turn(trial);
+            trial.flaws.clear();
+        });
+        (claim.judged, claim.because)
+    };
+    assert_eq!(at("ten", "inf").0, Judgement::Reproduced);
+    assert_eq!(at("inf", "ten"), (Judgement::Refuted, "it does not exist".to_owned()));
+}
+
+#[test]
+fn a_collapse_to_nothing_counts() {
+    let claim = "ratio = { metric = \"replies_per_s\", of = { server = \"ten\" }, over = { server = \"inf\" }, at = { offered = \
+                 1.5 } }\nat-most = 0.5";
+    let collapses = |trial: &mut TrialRecord| {
+        if trial.server == "ten" && trial.repeat < 7 {
+            trial.metrics.insert("replies_per_s".to_owned(), 0.0);
+        }
+    };
+    let judged = about(claim, collapses);
+    assert_eq!((judged.measured, judged.samples, judged.left_out), (Some(0.0), 10, 0));
+    assert_ne!(judged.judged, Judgement::Refuted, "{judged:?}");
 }
 
 #[test]

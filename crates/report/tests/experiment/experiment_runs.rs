@@ -33,7 +33,7 @@ fn a_slower_build_is_worse_and_a_faster_one_better() {
 #[test]
 fn a_figure_that_falls_to_zero_is_worse_and_one_that_rises_from_it_better() {
     let experiment = Experiment::parse(TEXT).unwrap();
-    let (some, mut none) = (run_with(5, Seed(1), |_| 1.0), run_with(5, Seed(1), |_| 1.0));
+    let (some, mut none) = (run_with(12, Seed(1), |_| 1.0), run_with(12, Seed(1), |_| 1.0));
     for trial in none.trials.iter_mut().filter(|trial| trial.server == "ten") {
         trial.metrics.entry("replies_per_s".to_owned()).and_modify(|replies| *replies = 0.0);
     }
@@ -51,6 +51,16 @@ fn a_figure_that_falls_to_zero_is_worse_and_one_that_rises_from_it_better() {
     assert!(serde_json::to_value(&rises).unwrap()["rows"][0]["ratio"].is_null());
     let neither = compared(&none, &none);
     assert_eq!((neither.rows[0].ratio, neither.rows[0].change), (1.0, Change::Same));
+}
+
+/// One repetition on a machine a little slower is one measurement, however many points it has.
+#[test]
+fn the_points_of_a_repetition_are_one_measurement() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let (first, second) = (run_with(1, Seed(1), |_| 1.0), run_with(1, Seed(1), |_| 0.9));
+    let comparison = compare(&experiment, (&first, &second), 0.02);
+    assert!(comparison.rows.iter().all(|row| row.repetitions == 1 && row.change == Change::Same));
+    assert!(comparison.rows.iter().any(|row| row.ratio < 0.95), "{comparison:?}");
 }
 
 #[test]
