@@ -111,13 +111,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Handles an event of a connection that streams share.
     pub(super) fn streams_ready(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.http2.as_ref().is_none_or(|http2| http2.is_over) {
+        let http2 = self.connections.get(key).and_then(|connection| connection.http2.as_ref());
+        if http2.is_none_or(|http2| http2.is_over) {
             return;
         }
-        if connection.wire.is_behind() && connection.wire.catch_up(&mut self.transport).is_err() {
-            return self.streams_lost(key, Outcome::Reset);
-        }
+        // What the server said before a reset is read before anything is sent.
         let mut ended = std::mem::take(&mut self.streams.ended);
         let received = self.receive_streams(key, &mut ended);
         for (stream, end) in ended.drain(..) {
@@ -209,10 +207,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.metrics.recorder.sent(now);
     }
 
-    /// Sends what the connection has to send.
+    /// Sends the bytes that wait in the connection, and those that its protocol has ready.
     fn flush_streams(&mut self, key: Key) -> std::io::Result<()> {
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
         let Connection { wire, http2: Some(http2), .. } = connection else { return Ok(()) };
+        if wire.is_behind() {
+            wire.catch_up(&mut self.transport)?;
+        }
         while !wire.is_handshaking() && !wire.is_behind() && !http2.client.output().is_empty() {
             match wire.send(&mut self.transport, http2.client.output())? {
                 0 => break,
@@ -414,7 +415,30 @@ mod tests {
     use super::*;
     use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::plan::tls::Trust;
     use std::num::NonZeroU32;
+
+    /// A fatal alert of TLS 1.2 (RFC 5246, 7.2): the handshake has failed.
+    const REFUSED: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+
+    #[test]
+    fn an_alert_before_a_reset_is_read_although_bytes_wait_to_be_sent() {
+        let plan = plan(|config| {
+            config.urls = vec!["https://127.0.0.1/".parse().unwrap()];
+            config.tls.trust = Trust::Anybody;
+            config.streams = NonZeroU32::new(1);
+        });
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), Schedule::closed(1, Nanos::ZERO));
+        engine.start_sessions(Nanos::ZERO);
+        let key = engine.connections.keys()[0];
+        server.peer(0).room = 9;
+        engine.connect_ready(key);
+        (server.peer(0).says, server.peer(0).is_reset) = (REFUSED, true);
+        engine.streams_ready(key);
+        let outcomes = engine.metrics.ledger.all().outcomes();
+        assert_eq!((outcomes.get(Outcome::TlsFailed), outcomes.total()), (1, 1), "{outcomes:?}");
+    }
 
     /// In the turn that ends the schedule, one session's request is due and another one's place is free after a timeout.
     /// Streams begin in the order of their deadlines.
