@@ -340,7 +340,7 @@ pub(crate) mod tests {
         let told = [
             "200 of 10000 sessions began more than 10 ms late, 12 ms at most: the client's processor was busy",
             "90 of 10000 requests were not sent: the client had no free port; use more source addresses",
-            "10 of 10000 requests were not sent: the client had no free descriptor",
+            "10 of 10000 requests were not sent: the client had no free descriptor; raise --sockets or the descriptor limit",
         ];
         check(&counts, |evidence| evidence.late = 200, Verdict::GeneratorLimited, &told);
     }
