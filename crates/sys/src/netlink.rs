@@ -30,6 +30,8 @@ const LINK_LENGTH: usize = 16;
 const DIAG_LENGTH: usize = 64;
 /// Maximum bytes of one datagram of an answer (`NLMSG_GOODSIZE` at its largest).
 const DATAGRAM_LENGTH: usize = 32 * 1024;
+/// Maximum number of requests for a list that changes while the kernel reads it.
+const LIST_TRIES: u32 = 8;
 
 // From <linux/veth.h>, <linux/sock_diag.h> and <net/tcp_states.h>; libc has none of the three.
 const VETH_INFO_PEER: u16 = 1;
@@ -39,6 +41,7 @@ const TCP_LISTEN: u32 = 10;
 const UDP_UNCONNECTED: u32 = 7;
 
 /// A request under construction. Lengths are filled in at the end; attributes are padded to 4 bytes.
+#[derive(Clone)]
 struct Request {
     bytes: Vec<u8>,
 }
@@ -95,6 +98,7 @@ impl Request {
 /// One message of an answer.
 struct Message<'a> {
     kind: u16,
+    flags: u16,
     sequence: u32,
     payload: &'a [u8],
 }
@@ -107,6 +111,7 @@ fn split_message(datagram: &[u8]) -> io::Result<(Message<'_>, &[u8])> {
     }
     let message = Message {
         kind: u16_at(datagram, 4)?,
+        flags: u16_at(datagram, 6)?,
         sequence: u32_at(datagram, 8)?,
         payload: &datagram[HEADER_LENGTH..length],
     };
@@ -166,7 +171,8 @@ impl Socket {
     }
 
     /// Sends one request and hands the answer's payloads to `on_message` until the last one or an error,
-    /// which then names `operation`. Waits only for the kernel, which answers at once.
+    /// which then names `operation`. Waits only for the kernel, which answers at once. The answer to a list is EINTR if
+    /// the list has changed while the kernel read it.
     fn ask(
         &mut self,
         operation: &str,
@@ -176,7 +182,7 @@ impl Socket {
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{operation}: {error}"));
         self.sequence += 1;
         rustix::io::write(&self.fd, &request.finish(self.sequence)).map_err(|errno| named(errno.into()))?;
-        let mut buffer = vec![0; DATAGRAM_LENGTH];
+        let (mut buffer, mut changed) = (vec![0; DATAGRAM_LENGTH], false);
         loop {
             let length = rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer))
                 .map_err(|errno| named(errno.into()))?;
@@ -187,16 +193,40 @@ impl Socket {
                 if message.sequence != self.sequence {
                     continue;
                 }
+                changed |= libc::c_int::from(message.flags) & libc::NLM_F_DUMP_INTR != 0;
                 match libc::c_int::from(message.kind) {
-                    libc::NLMSG_DONE => return Ok(()),
-                    libc::NLMSG_ERROR => {
+                    libc::NLMSG_DONE | libc::NLMSG_ERROR => {
                         return match u32_at(message.payload, 0).map_err(named)? as i32 {
-                            0 => Ok(()),
-                            negative => Err(named(io::Error::from_raw_os_error(-negative))),
+                            negative @ ..0 => Err(named(io::Error::from_raw_os_error(-negative))),
+                            _ if changed => Err(named(io::Error::from_raw_os_error(libc::EINTR))),
+                            _ => Ok(()),
                         };
                     }
                     _ => on_message(message.payload).map_err(named)?,
                 }
+            }
+        }
+    }
+
+    /// Asks for a list and returns the items that `read` finds in the answer's payloads. Asks again if the list has
+    /// changed meanwhile.
+    fn list<T>(
+        &mut self,
+        operation: &str,
+        request: Request,
+        read: impl Fn(&[u8]) -> io::Result<Option<T>>,
+    ) -> io::Result<Vec<T>> {
+        let mut tries = LIST_TRIES;
+        loop {
+            let mut found = Vec::new();
+            let asked = self.ask(operation, request.clone(), |payload| {
+                found.extend(read(payload)?);
+                Ok(())
+            });
+            tries -= 1;
+            match asked {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && tries > 0 => {}
+                asked => return asked.map(|()| found),
             }
         }
     }
@@ -245,18 +275,7 @@ impl Route {
     /// # Errors
     /// `ENODEV` if there is no link of that name.
     pub fn link_index(&mut self, name: &str) -> io::Result<u32> {
-        let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK);
-        request.put_link(0, 0, 0);
-        request.name(name);
-        let mut index = None;
-        self.socket.ask(&format!("find the link {name}"), request, |payload| {
-            if payload.len() < LINK_LENGTH {
-                return Err(too_short());
-            }
-            index = Some(u32_at(payload, 4)?);
-            Ok(())
-        })?;
-        index.ok_or_else(too_short)
+        self.device(name).map(|device| device.index)
     }
 
     /// Brings a link up.
@@ -408,7 +427,7 @@ impl SocketDiagnostics {
     /// Returns true if the namespace has a TCP listener or an unconnected UDP socket, over IPv4 or IPv6.
     ///
     /// # Errors
-    /// `ENOENT` from a kernel without inet_diag.
+    /// `ENOENT` from a kernel without tcp_diag or udp_diag.
     pub fn anybody_serves(&mut self) -> io::Result<bool> {
         let mut found = false;
         for family in [libc::AF_INET, libc::AF_INET6] {
@@ -426,7 +445,8 @@ impl SocketDiagnostics {
     /// Returns true if the kernel knows a TCP connection by its own end and its peer's, TIME_WAIT included.
     ///
     /// # Errors
-    /// `InvalidInput` for addresses of two families. A kernel without inet_diag (`ENOENT`) gives `false`.
+    /// `InvalidInput` for addresses of two families. A kernel without tcp_diag answers `false` for every connection: ask
+    /// for an [`accept_queue`](Self::accept_queue) first, which fails there.
     pub fn connection_exists(&mut self, own: SocketAddr, peer: SocketAddr) -> io::Result<bool> {
         let mut found = false;
         let request = connection_request(own, peer)?;
@@ -445,7 +465,7 @@ impl SocketDiagnostics {
     /// `None` if there is no listener. Costs one walk over the listeners of the namespace.
     ///
     /// # Errors
-    /// `ENOENT` from a kernel without inet_diag.
+    /// `ENOENT` from a kernel without tcp_diag.
     pub fn accept_queue(&mut self, port: u16) -> io::Result<Option<AcceptQueue>> {
         let request = diagnostic_request(libc::AF_INET, libc::IPPROTO_TCP, TCP_LISTEN, port);
         let mut found = None;
@@ -511,7 +531,7 @@ mod tests {
         let mut route = Route::open().unwrap();
         assert_eq!(route.link_index("lo").unwrap(), 1);
         let error = route.link_index("no-such-link").unwrap_err().to_string();
-        assert!(error.starts_with("find the link no-such-link: "), "{error}");
+        assert!(error.starts_with("find the device no-such-link: "), "{error}");
     }
 
     #[test]

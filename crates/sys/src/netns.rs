@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn what_was_left_behind_is_killed() {
         let Some(namespace) = namespace() else { return };
-        let script = "sleep 1000 >&- 2>&- & sleep 1000 >&- 2>&- & echo $!";
+        let script = "sleep 1000 & sleep 1000 & echo $!";
         // The processes get a session of their own, because processes in the program's group end with it.
         let program = Program::new("setsid").arguments(["--wait", "sh", "-c", script]);
         let program = program.in_namespace(Some(namespace.as_fd()));

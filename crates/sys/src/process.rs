@@ -184,13 +184,12 @@ impl<'a> Program<'a> {
         };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        Ok(Child {
-            pid,
-            pidfd: pidfd_open(pid, PidfdFlags::empty())?,
-            stdout: child.stdout.take(),
-            stderr: child.stderr.take(),
-            exit: None,
-        })
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
+            // Without a descriptor nobody would end it. Both calls fail only if the child has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        })?;
+        Ok(Child { pid, pidfd, stdout: child.stdout.take(), stderr: child.stderr.take(), exit: None })
     }
 }
 
@@ -392,6 +391,13 @@ mod tests {
         let child = Program::new("sleep").arguments(["1000"]).start().unwrap();
         let output = child.output(Nanos::MILLISECOND, || false).unwrap();
         assert_eq!(output.exit.status.signal(), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn output_ends_with_the_child_whatever_it_leaves_behind() {
+        let child = shell("sleep 1000 & echo x").start().unwrap();
+        let output = child.output(LONG, || true).unwrap();
+        assert_eq!((output.stdout, output.exit.status.code()), (b"x\n".to_vec(), Some(0)));
     }
 
     #[test]

@@ -7,12 +7,12 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use base::Nanos;
 
 use crate::thread::Thread;
-use crate::{check, timespec};
+use crate::{check, signal, timespec};
 
 /// Constants of `asm-generic/fcntl.h` that the C library's binding lacks.
 const F_SETSIG: libc::c_int = 10;
@@ -20,10 +20,9 @@ const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
 /// Codes of `asm-generic/siginfo.h`: those of a signal that a descriptor has raised, from readable to
-/// hang-up, and the code of a signal with codes of its own.
+/// hang-up. Only the kernel sends signals with a positive code to other processes.
 const POLL_IN: libc::c_int = 1;
 const POLL_HUP: libc::c_int = 6;
-const SI_SIGIO: libc::c_int = -5;
 
 /// One announcement, as fetched from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +43,7 @@ impl Announced {
             return Announced::Overflow;
         }
         match code {
-            POLL_IN..=POLL_HUP | SI_SIGIO => Announced::Event(fd, band as i16),
+            POLL_IN..=POLL_HUP => Announced::Event(fd, band as i16),
             _ => Announced::Foreign,
         }
     }
@@ -56,15 +55,7 @@ fn number() -> libc::c_int {
 }
 
 fn both() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set, sigaddset changes it; both fail only for signals that do not
-    // exist.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), number());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGIO);
-        set.assume_init()
-    }
+    signal::set_of([number(), libc::SIGIO])
 }
 
 /// Blocks the signals in the calling thread and in those it starts later (`pthread_sigmask`).
@@ -72,12 +63,7 @@ fn both() -> libc::sigset_t {
 /// # Errors
 /// None in practice.
 pub fn block() -> io::Result<()> {
-    let set = both();
-    // SAFETY: `set` lives through the call; the old mask is not asked for.
-    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    }
+    signal::mask(libc::SIG_BLOCK, &both())
 }
 
 /// A descriptor that reads the queue of the reading thread (`signalfd`). It does not block.
@@ -85,11 +71,7 @@ pub fn block() -> io::Result<()> {
 /// # Errors
 /// EMFILE, ENFILE, ENOMEM.
 pub fn queue() -> io::Result<OwnedFd> {
-    let set = both();
-    // SAFETY: `set` lives through the call, which only reads it.
-    let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
-    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    signal::descriptor(&both())
 }
 
 /// Sends a descriptor's announcements to a thread (F_SETOWN_EX).
@@ -220,6 +202,12 @@ mod tests {
         let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(1 << 30) };
         // SAFETY: the thread is this one; the value is only ever a number.
         assert_eq!(unsafe { libc::pthread_sigqueue(libc::pthread_self(), number(), value) }, 0);
+    }
+
+    #[test]
+    fn a_code_that_any_process_may_send_is_foreign() {
+        // SI_SIGIO of `asm-generic/siginfo.h`.
+        assert_eq!(Announced::by(number(), -5, -1, 1), Announced::Foreign);
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! undefined behaviour in another.
 
 use std::io;
+use std::marker::PhantomData;
 use std::mem::{align_of, size_of};
 use std::ops::Deref;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -25,12 +26,41 @@ pub trait Atomic: sealed::Sealed + Sync {}
 impl Atomic for AtomicU32 {}
 impl Atomic for AtomicU64 {}
 
+/// Memory that is unmapped with it.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pub start: NonNull<u8>,
+    /// Bytes.
+    pub length: usize,
+}
+
+impl Mapping {
+    /// Maps memory for reading and writing; the arguments are those of mmap(2).
+    pub fn new(length: usize, flags: libc::c_int, fd: RawFd, offset: i64) -> io::Result<Mapping> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
+        Ok(Mapping { start, length })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `new`, and every reference into it borrows its owner.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
 /// An array of atomics, mapped into every process that opens it. It dereferences to a slice.
 #[derive(Debug)]
 pub struct SharedArray<A: Atomic> {
     memory: OwnedFd,
-    first: NonNull<A>,
-    length: usize,
+    mapping: Mapping,
+    kind: PhantomData<A>,
 }
 
 // SAFETY: the array gives out only shared references to atomics, which are Sync, and the mapping belongs to
@@ -64,17 +94,9 @@ impl<A: Atomic> SharedArray<A> {
             }
             _ => crate::bpf::mappable_bytes(memory.as_fd())?,
         };
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, memory.as_raw_fd(), 0)
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let first = NonNull::new(start.cast::<A>()).expect("the kernel maps nothing at 0 unasked");
-        assert!(first.addr().get().is_multiple_of(align_of::<A>()), "a mapping begins at a page");
-        Ok(SharedArray { memory, first, length: bytes / size_of::<A>() })
+        let mapping = Mapping::new(bytes, libc::MAP_SHARED, memory.as_raw_fd(), 0)?;
+        assert!(mapping.start.addr().get().is_multiple_of(align_of::<A>()), "a mapping begins at a page");
+        Ok(SharedArray { memory, mapping, kind: PhantomData })
     }
 }
 
@@ -84,20 +106,18 @@ impl<A: Atomic> Deref for SharedArray<A> {
     fn deref(&self) -> &[A] {
         // SAFETY: the mapping has this length, is aligned, cannot shrink, and lives as long as `self`. Any
         // bits that other processes write are a value of an atomic.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.length) }
+        unsafe {
+            std::slice::from_raw_parts(
+                self.mapping.start.as_ptr().cast(),
+                self.mapping.length / size_of::<A>(),
+            )
+        }
     }
 }
 
 impl<A: Atomic> AsFd for SharedArray<A> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
-    }
-}
-
-impl<A: Atomic> Drop for SharedArray<A> {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `open`, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.first.as_ptr().cast(), self.length * size_of::<A>()) };
     }
 }
 

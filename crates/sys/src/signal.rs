@@ -1,8 +1,9 @@
 //! Signals that one thread waits for and that never interrupt another.
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
-use base::Nanos;
+use base::{Clock, Nanos, RealClock};
 
 use crate::{check, timespec};
 
@@ -36,16 +37,38 @@ const WAITED_FOR: [(libc::c_int, Signal); 4] = [
 ];
 
 fn waited_for() -> libc::sigset_t {
+    set_of(WAITED_FOR.map(|(number, _)| number))
+}
+
+/// A set of signals.
+pub(crate) fn set_of<const COUNT: usize>(numbers: [libc::c_int; COUNT]) -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the set, sigaddset changes it; both fail only for signals that do not
     // exist.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for (number, _) in WAITED_FOR {
+        for number in numbers {
             libc::sigaddset(set.as_mut_ptr(), number);
         }
         set.assume_init()
     }
+}
+
+/// Blocks (SIG_BLOCK) or unblocks (SIG_UNBLOCK) signals in the calling thread (`pthread_sigmask`).
+pub(crate) fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: `set` lives through the call; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// A descriptor that reads the blocked signals of the reading thread (`signalfd`). It does not block.
+pub(crate) fn descriptor(set: &libc::sigset_t) -> io::Result<OwnedFd> {
+    // SAFETY: `set` lives through the call, which only reads it.
+    let fd = check(unsafe { libc::signalfd(-1, set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) })?;
+    // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Blocks the waited-for signals in this thread and in all threads that it starts later. Call it before
@@ -54,12 +77,7 @@ fn waited_for() -> libc::sigset_t {
 /// # Errors
 /// None in practice.
 pub fn block() -> io::Result<()> {
-    let set = waited_for();
-    // SAFETY: `set` lives through the call; the old mask is not asked for.
-    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    }
+    mask(libc::SIG_BLOCK, &waited_for())
 }
 
 /// Unblocks the waited-for signals in a child process that is about to execute another program.
@@ -67,19 +85,14 @@ pub fn block() -> io::Result<()> {
 /// # Errors
 /// None in practice.
 pub fn unblock() -> io::Result<()> {
-    let set = waited_for();
-    // SAFETY: `set` lives through the call; the old mask is not asked for.
-    match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    }
+    mask(libc::SIG_UNBLOCK, &waited_for())
 }
 
 /// Waits for one of the signals that [`block`] has blocked. Returns `None` when the timeout passes. A timeout
 /// of `None` waits forever. Blocks.
 ///
 /// # Errors
-/// None in practice: the function waits again after EINTR.
+/// None in practice: the function waits for the rest of the timeout after EINTR.
 pub fn wait(timeout: Option<Nanos>) -> io::Result<Option<Signal>> {
     Ok(wait_with_origin(timeout)?.map(|(signal, _)| signal))
 }
@@ -89,10 +102,11 @@ pub fn wait(timeout: Option<Nanos>) -> io::Result<Option<Signal>> {
 /// # Errors
 /// The errors of [`wait`].
 pub fn wait_with_origin(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Origin)>> {
-    let set = waited_for();
+    let (set, clock) = (waited_for(), RealClock::new());
+    let until = timeout.map(|timeout| clock.now().saturating_add(timeout));
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {
-        let number = match timeout.map(timespec) {
+        let number = match until.map(|until| timespec(until.saturating_sub(clock.now()))) {
             // SAFETY: the three structures live through the call, which writes `info` only.
             Some(timeout) => unsafe { libc::sigtimedwait(&set, info.as_mut_ptr(), &timeout) },
             // SAFETY: as above.
@@ -110,5 +124,28 @@ pub fn wait_with_origin(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Or
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::{Thread, interruptible};
+
+    #[test]
+    fn interruptions_do_not_prolong_a_wait() {
+        interruptible().unwrap();
+        let (name, named) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn(move || {
+            name.send(Thread::current()).unwrap();
+            wait(Some(Nanos::from_millis(50))).unwrap()
+        });
+        let waiting = named.recv().unwrap();
+        while !waiter.is_finished() {
+            // Fails once the thread has ended.
+            let _ = waiting.interrupt();
+            crate::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+        }
+        assert_eq!(waiter.join().unwrap(), None);
     }
 }

@@ -16,11 +16,11 @@
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::check;
 use crate::errno::{Failure, classify};
+use crate::shared::Mapping;
 
 /// The size of a frame: a packet of 1500 bytes, its Ethernet header, and the room that the kernel wants.
 const FRAME: usize = 2048;
@@ -35,32 +35,6 @@ const SEND_BUFFER: libc::c_int = 64 << 20;
 
 /// Frames that the kernel sends a call where it copies them (TX_BATCH_SIZE in net/xdp/xsk.c).
 const SENT_PER_CALL: u32 = 32;
-
-/// Memory that is unmapped with it.
-struct Mapping {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl Mapping {
-    fn new(length: usize, flags: libc::c_int, fd: libc::c_int, offset: i64) -> io::Result<Mapping> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd, offset) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
-        Ok(Mapping { start, length })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `new`, and every reference into it borrows its owner.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
-    }
-}
 
 /// The types of a ring's entries.
 trait Entry: Copy {}

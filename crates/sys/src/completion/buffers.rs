@@ -36,7 +36,8 @@ pub(super) struct Buffers {
 }
 
 fn layouts() -> (Layout, Layout) {
-    let page = |bytes| Layout::from_size_align(bytes, 4096).expect("a page is a power of two");
+    let page =
+        |bytes| Layout::from_size_align(bytes, rustix::param::page_size()).expect("a page is a power of two");
     (page(usize::from(BUFFERS) * size_of::<BufRingEntry>()), page(usize::from(BUFFERS) * BUFFER_BYTES))
 }
 

@@ -1,8 +1,9 @@
 //! The links of a network namespace, and their addresses.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use super::routes::address;
 use super::{LINK_LENGTH, Request, Route, find_attribute, too_short, u16_at, u32_at};
 
 /// `struct ifaddrmsg`: family, prefix length, flags, scope, link.
@@ -39,19 +40,16 @@ impl Route {
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         let mut request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP);
         request.put_link(0, 0, 0);
-        let mut links = Vec::new();
-        self.socket.ask("list the links", request, |payload| {
+        self.socket.list("list the links", request, |payload| {
             let attributes = payload.get(LINK_LENGTH..).ok_or_else(too_short)?;
             let name = find_attribute(attributes, libc::IFLA_IFNAME)?.ok_or_else(too_short)?;
             let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-            links.push(Link {
+            Ok(Some(Link {
                 index: u32_at(payload, 4)?,
                 name: String::from_utf8_lossy(name).into_owned(),
                 ethernet: matches!(u16_at(payload, 2)?, ARPHRD_ETHER | ARPHRD_LOOPBACK),
-            });
-            Ok(())
-        })?;
-        Ok(links)
+            }))
+        })
     }
 
     /// The addresses of all links of the namespace, of both families.
@@ -61,8 +59,7 @@ impl Route {
     pub fn addresses(&mut self) -> io::Result<Vec<LinkAddress>> {
         let mut request = Request::new(libc::RTM_GETADDR, libc::NLM_F_DUMP);
         request.put(&[0; ADDRESS_LENGTH]);
-        let mut addresses = Vec::new();
-        self.socket.ask("list the addresses", request, |payload| {
+        self.socket.list("list the addresses", request, |payload| {
             let attributes = payload.get(ADDRESS_LENGTH..).ok_or_else(too_short)?;
             // On a point-to-point link IFA_LOCAL is the link's own address and IFA_ADDRESS the peer's. On
             // other links IPv6 has IFA_ADDRESS alone.
@@ -70,25 +67,22 @@ impl Route {
                 Some(local) => Some(local),
                 None => find_attribute(attributes, libc::IFA_ADDRESS)?,
             };
-            if let Some(address) = value.and_then(address) {
-                addresses.push(LinkAddress { link: u32_at(payload, 4)?, address });
-            }
-            Ok(())
-        })?;
-        Ok(addresses)
+            let link = u32_at(payload, 4)?;
+            // Links of other protocols may have addresses of other families.
+            let address = value.and_then(|octets| address(octets).ok());
+            Ok(address.map(|address| LinkAddress { link, address }))
+        })
     }
-}
-
-/// An address of either family, recognised by its length.
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).map(|octets| Ipv4Addr::from(octets).into());
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(|octets| Ipv6Addr::from(octets).into())).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{LIST_TRIES, Socket};
     use super::*;
     use crate::tun::Tun;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::net::Ipv4Addr;
+    use std::os::fd::OwnedFd;
 
     #[test]
     fn the_loopback_link_is_listed_with_its_address() {
@@ -115,5 +109,44 @@ mod tests {
         assert_eq!((ethernet("tun0"), ethernet("lo")), (Some(false), Some(true)));
         assert!(route.addresses().unwrap().is_empty());
         drop(tun);
+    }
+
+    /// A socket with these answers to its next requests, and the end that they come from.
+    fn answered(answers: &[Vec<u8>]) -> (Socket, OwnedFd) {
+        let kind = SocketType::SEQPACKET;
+        let (fd, kernel) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        for answer in answers {
+            rustix::io::write(&kernel, answer).unwrap();
+        }
+        (Socket { fd, sequence: 0 }, kernel)
+    }
+
+    fn message(kind: libc::c_int, flags: libc::c_int, sequence: u32, value: i32) -> Vec<u8> {
+        let mut message = Request::new(kind as u16, flags);
+        message.put(&value.to_ne_bytes());
+        message.finish(sequence)
+    }
+
+    /// The items of the answers to one list.
+    fn list(answers: &[Vec<u8>]) -> io::Result<Vec<u32>> {
+        let (mut socket, _kernel) = answered(answers);
+        let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP);
+        socket.list("list", request, |payload| u32_at(payload, 0).map(Some))
+    }
+
+    #[test]
+    fn a_list_that_the_kernel_cannot_make_is_an_error() {
+        let error = list(&[message(libc::NLMSG_DONE, 0, 1, -libc::ENOENT)]).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().starts_with("list: ")), (io::ErrorKind::NotFound, true));
+    }
+
+    #[test]
+    fn a_list_that_changed_meanwhile_is_asked_for_again() {
+        let item = |sequence, value| message(libc::RTM_NEWLINK.into(), 0, sequence, value);
+        let changed = |sequence| message(libc::NLMSG_DONE, libc::NLM_F_DUMP_INTR, sequence, 0);
+        let whole = [item(2, 7), item(2, 8), message(libc::NLMSG_DONE, 0, 2, 0)].concat();
+        assert_eq!(list(&[[item(1, 7), changed(1)].concat(), whole]).unwrap(), [7, 8]);
+        let never_whole: Vec<Vec<u8>> = (1..=LIST_TRIES).map(changed).collect();
+        assert_eq!(list(&never_whole).unwrap_err().kind(), io::ErrorKind::Interrupted);
     }
 }

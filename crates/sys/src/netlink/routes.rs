@@ -43,13 +43,10 @@ pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-fn address(octets: &[u8]) -> io::Result<IpAddr> {
-    if let Ok(octets) = <[u8; 4]>::try_from(octets) {
-        Ok(Ipv4Addr::from(octets).into())
-    } else {
-        let octets = <[u8; 16]>::try_from(octets).map_err(|_| too_short())?;
-        Ok(Ipv6Addr::from(octets).into())
-    }
+/// An address of either family, recognised by its length.
+pub(super) fn address(octets: &[u8]) -> io::Result<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).map_err(|_| too_short())
 }
 
 impl Request {
@@ -119,14 +116,11 @@ impl Route {
         request.put(&[family(like), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let unspecified: IpAddr =
             if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let mut found = Vec::new();
-        self.socket.ask("list the routes", request, |payload| {
+        self.socket.list("list the routes", request, |payload| {
             let attributes = payload.get(ROUTE_LENGTH..).ok_or_else(too_short)?;
             let network = find_attribute(attributes, libc::RTA_DST)?.map(address).transpose()?;
-            found.push((network.unwrap_or(unspecified), payload[1]));
-            Ok(())
-        })?;
-        Ok(found)
+            Ok(Some((network.unwrap_or(unspecified), payload[1])))
+        })
     }
 
     /// Looks up a device by its name.

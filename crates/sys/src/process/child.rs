@@ -99,28 +99,22 @@ impl Child {
         self.signal(Signal::KILL)
     }
 
-    /// Reads the child's output until it ends. Calls `meanwhile` about every `tick`, and ends the child when
-    /// `meanwhile` returns false. Blocks.
+    /// Reads the child's output until the child ends. Other processes that hold its pipes are not waited for. Calls
+    /// `meanwhile` about every `tick`, and ends the child when `meanwhile` returns false. Blocks.
     ///
     /// # Errors
     /// The errors of reading a pipe and of [`Child::wait`].
     pub fn output(mut self, tick: Nanos, mut meanwhile: impl FnMut() -> bool) -> io::Result<Output> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        while self.stdout.is_some() || self.stderr.is_some() {
-            let pipes: Vec<BorrowedFd<'_>> =
-                [self.stdout.as_ref().map(AsFd::as_fd), self.stderr.as_ref().map(AsFd::as_fd)]
-                    .into_iter()
-                    .flatten()
-                    .collect();
-            wait_readable(&pipes, tick)?;
+        loop {
+            let pipes = [self.stdout.as_ref().map(AsFd::as_fd), self.stderr.as_ref().map(AsFd::as_fd)];
+            let ends: Vec<BorrowedFd<'_>> = pipes.into_iter().flatten().chain([self.end()]).collect();
+            wait_readable(&ends, tick)?;
             read_some(&mut self.stdout, &mut stdout)?;
             read_some(&mut self.stderr, &mut stderr)?;
-            if !meanwhile() {
-                self.terminate(Nanos::SECOND)?;
-            }
-        }
-        loop {
-            if let Some(exit) = self.wait(tick)? {
+            if let Some(exit) = self.wait(Nanos::ZERO)? {
+                while read_some(&mut self.stdout, &mut stdout)? {}
+                while read_some(&mut self.stderr, &mut stderr)? {}
                 return Ok(Output { stdout, stderr, exit });
             }
             if !meanwhile() {
@@ -145,7 +139,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if self.exit.is_none() {
-            // Both calls fail only if the child has ended and been reaped. Then nothing is left to do.
+            // A child that has changed to another user gets no signal: its own end is waited for.
             let _ = self.signal(Signal::KILL);
             let _ = reap(self.pid);
         }
@@ -170,18 +164,19 @@ fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
     }
 }
 
-/// Reads the bytes in a pipe. At the pipe's end, `pipe` becomes `None`.
-fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Result<()> {
-    let Some(open) = pipe else { return Ok(()) };
+/// Reads bytes that are in a pipe. Returns false if there are none. At the pipe's end, `pipe` becomes `None`.
+fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Result<bool> {
+    let Some(open) = pipe else { return Ok(false) };
     if !wait_readable(&[open.as_fd()], Nanos::ZERO)? {
-        return Ok(());
+        return Ok(false);
     }
     let mut buffer = [0; 64 * 1024];
-    match open.read(&mut buffer)? {
-        0 => *pipe = None,
-        length => into.extend_from_slice(&buffer[..length]),
+    let length = open.read(&mut buffer)?;
+    into.extend_from_slice(&buffer[..length]);
+    if length == 0 {
+        *pipe = None;
     }
-    Ok(())
+    Ok(length > 0)
 }
 
 /// Kills the other processes of a child's group, waits for the child's end and takes its costs.

@@ -1,12 +1,12 @@
 //! Children that are copies of this process. They go on in the same program, without another start.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, wait};
 
-use crate::check;
+use crate::{check, signal};
 
 /// The side of a fork on which the caller goes on.
 #[derive(Debug)]
@@ -36,16 +36,9 @@ impl Children {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
     pub fn new() -> io::Result<Children> {
-        let mut set = std::mem::MaybeUninit::uninit();
-        // SAFETY: sigemptyset initialises the set, and the other calls only read it. The old mask is not asked for.
-        let fd = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
-            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-            check(libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?
-        };
-        // SAFETY: the kernel has just returned this descriptor, and no other code knows it.
-        Ok(Children { ended: unsafe { OwnedFd::from_raw_fd(fd) } })
+        let set = signal::set_of([libc::SIGCHLD]);
+        signal::mask(libc::SIG_BLOCK, &set)?;
+        Ok(Children { ended: signal::descriptor(&set)? })
     }
 
     /// Forks. The process must have one thread: a child would have the locks of others without their holders. It has
@@ -71,7 +64,9 @@ impl Children {
         let watched = set_parent_process_death_signal(Some(Signal::KILL));
         // A parent that died before the line above cannot send the signal any more.
         if watched.is_err() || getppid() != Some(parent) {
-            std::process::exit(1);
+            // exit(3) would write the parent's buffered output a second time.
+            // SAFETY: takes a number only, and does not return.
+            unsafe { libc::_exit(1) };
         }
         Ok(Fork::Child)
     }
