@@ -55,13 +55,6 @@ const volatile u32 processor_count = 1;
 /* Mixed into identities. */
 const volatile u32 salt = 0;
 
-struct listener {
-    struct address address;
-    /* In network order. */
-    u16 port;
-    u16 zero;
-};
-
 /* The limits of one accept queue. All zeros admit everything. */
 struct queue {
     /* The time from one admitted SYN to the next; 0 for no limit. */
@@ -198,10 +191,15 @@ inlined bool is_within_allowance(const struct syn *syn, const struct limits *lim
     u64 *place = map_lookup(&clients, &client);
     if (!place)
         return true;
-    u64 now = limits->now, arrival = READ_ONCE(*place);
-    if (arrival > now + (limits->burst << CLIENT_SHARE))
+    u64 now = limits->now, arrival = READ_ONCE(*place), interval = limits->interval << CLIENT_SHARE;
+    u64 latest = now + (limits->burst << CLIENT_SHARE);
+    if (arrival > latest) {
+        /* As for the bucket: the time of an earlier rate is not in force for long. */
+        if (arrival > latest + interval)
+            WRITE_ONCE(*place, latest + interval);
         return false;
-    WRITE_ONCE(*place, (arrival > now ? arrival : now) + (limits->interval << CLIENT_SHARE));
+    }
+    WRITE_ONCE(*place, (arrival > now ? arrival : now) + interval);
     return true;
 }
 

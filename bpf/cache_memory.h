@@ -228,13 +228,6 @@ struct {
     TYPE(value, struct embryo);
 } embryos SEC(".maps");
 
-/* An address and a port that a server listens at; in network order. */
-struct listener {
-    struct address address;
-    u16 port;
-    u16 zero;
-};
-
 struct {
     NUMBER(type, BPF_MAP_TYPE_HASH);
     NUMBER(max_entries, 1024);
@@ -321,6 +314,7 @@ struct scratch {
     /* A `struct flow`. That type cannot be here, because memory of one processor cannot hold a lock. */
     u64 flow[(sizeof(struct flow) + 7) / 8];
     struct date date;
+    /* An atomic addition to it is a full memory barrier. */
     u64 fence;
     u64 sum;
 };

@@ -109,6 +109,13 @@ struct address {
 
 #define MAPPED NETWORK32(0x0000ffff)
 
+/* An address and a port that a server listens at; in network order. */
+struct listener {
+    struct address address;
+    u16 port;
+    u16 zero;
+};
+
 /* Returns the value that the body of a loop returns: 1 ends the loop. */
 inlined long end_unless(int more) {
     FORGET(more);

@@ -71,7 +71,8 @@ inlined void begin(struct flow *flow, const struct segment *s, const struct answ
     flow->object = answer->object;
     flow->generation = answer->generation;
     flow->length = answer->length;
-    flow->start = flow->unacked = flow->sent = flow->gap = flow->server_next;
+    flow->start = flow->unacked = flow->sent = flow->server_next;
+    flow->gap = flow->start - 1; /* where no gap can begin */
     flow->server_next += answer->length;
     flow->client_next += s->length;
     flow->fruitless = 0;
@@ -526,7 +527,8 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
         packet->mark = 0;
         return TCX_NEXT;
     }
-    if (!may_concern_us(packet, link_header, FROM_SERVER))
+    /* A packet with a tag has been translated on the VLAN device. */
+    if (packet->vlan_present || !may_concern_us(packet, link_header, FROM_SERVER))
         return TCX_NEXT;
     struct scratch *scratch = scratch_of(OUT);
     if (!scratch || !parse(packet, link_header, FROM_SERVER, &scratch->segment))
@@ -561,6 +563,9 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
             flow->server_end = s->seq + s->length + 1 + seq_add;
         }
         reset = s->flags & TCP_RST;
+        /* The client drops answers that are older than this segment (PAWS; RFC 7323, section 5). */
+        if (s->timestamps && before(flow->tsval, s->tsval))
+            flow->tsval = s->tsval;
         flow->window = s->window;
         flow->touched_ns = now;
     }

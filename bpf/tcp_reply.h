@@ -128,6 +128,7 @@ inlined bool write_payload(struct __sk_buff *packet, struct scratch *scratch, co
         return false;
     if (piece == 0 && date_at && skb_store_bytes(packet, at + date_at, scratch->date.text, DATE, 0))
         return false;
+    __sync_fetch_and_add(&scratch->fence, 1);
     return READ_ONCE(object->generation) == plan->generation;
 }
 

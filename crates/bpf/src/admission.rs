@@ -41,7 +41,7 @@ use crate::device::{Reach, Surroundings};
 use crate::error::{BpfError, errno};
 use crate::object::{Loaded, Object, object};
 use crate::xdp::{self, Mode};
-use crate::{WORDS_PER_LINE, address_words, tc};
+use crate::{WORDS_PER_LINE, listener_key, tc};
 
 const TC: Object = object!("admission_tc", "admission in tc");
 const XDP: Object = object!("admission_xdp", "admission in XDP");
@@ -133,7 +133,8 @@ pub struct Admission {
     loaded: Loaded,
     listeners: HashMap<MapData, [u32; 5], u32>,
     table: LimitTable,
-    links: Vec<OwnedFd>,
+    /// The links, each with its device's number.
+    links: Vec<(u32, OwnedFd)>,
     /// The surroundings of the listeners, and those that are known, for [`Admission::follow`].
     followed: Option<(Surroundings, Reach)>,
 }
@@ -193,8 +194,8 @@ impl Admission {
         Ok(Admission { hook, loaded, listeners, table, links: Vec::new(), followed: None })
     }
 
-    /// Loads the program and attaches it to each device that can reach these sockets, for the SYNs to their addresses
-    /// alone. The devices are those of the calling thread's network namespace.
+    /// Loads the program and attaches it to loopback and to each device that has an address of these sockets, for the
+    /// SYNs to their addresses alone. The devices are those of the calling thread's network namespace.
     ///
     /// # Errors
     /// As [`load`](Self::load) and [`attach`](Self::attach), and those of looking for the devices.
@@ -215,9 +216,9 @@ impl Admission {
         Ok((admission, attached))
     }
 
-    /// Attaches the program to devices that reach the sockets of [`of_listeners`](Self::of_listeners) since the last
-    /// call, and decides on SYNs to their new addresses. Returns those devices. Works in a process that may open no
-    /// socket.
+    /// Attaches the program to devices that have got an address of the sockets of [`of_listeners`](Self::of_listeners)
+    /// since the last call, detaches it from those that have lost theirs, and decides on SYNs to the new addresses.
+    /// Returns the new devices. Works in a process that may open no socket.
     ///
     /// # Errors
     /// The errors of [`add_listener`](Self::add_listener), and the failures of netlink, after which nothing is followed.
@@ -228,13 +229,14 @@ impl Admission {
         self.followed = Some((surroundings, reach.clone()));
         for gone in known.addresses.difference(&reach.addresses) {
             // The address may be another machine's now.
-            let _ = self.listeners.remove(&key(*gone));
+            let _ = self.listeners.remove(&listener_key(*gone));
         }
         for address in reach.addresses.difference(&known.addresses) {
             self.add_listener(*address)?;
         }
-        let is_new = |device: &&Link| known.devices.iter().all(|other| other.index != device.index);
-        let new = reach.devices.iter().filter(is_new);
+        let has = |reach: &Reach, index| reach.devices.iter().any(|device| device.index == index);
+        self.links.retain(|(device, _)| has(&reach, *device));
+        let new = reach.devices.iter().filter(|device| !has(&known, device.index));
         Ok(new.map(|device| NewDevice { name: device.name.clone(), attached: self.attach(device) }).collect())
     }
 
@@ -247,8 +249,7 @@ impl Admission {
     /// device for some hundred milliseconds to switch to XDP.
     ///
     /// # Errors
-    /// [`BpfError::Kernel`] without tcx (Linux 6.6) or XDP links (Linux 5.9); [`BpfError::Occupied`] and
-    /// [`BpfError::NotEthernet`] for XDP.
+    /// [`BpfError::Kernel`] without tcx (Linux 6.6); [`BpfError::Occupied`] and [`BpfError::NotEthernet`] for XDP.
     pub fn attach(&mut self, device: &Link) -> Result<Attached, BpfError> {
         let (link, how) = match self.hook {
             Hook::Tc => (tc::attach(&self.loaded, TC.name, device, AttachPoint::TcIngress)?, "tc"),
@@ -257,7 +258,7 @@ impl Admission {
                 (link, Mode::Generic) => (link, "generic XDP"),
             },
         };
-        self.links.push(link);
+        self.links.push((device.index, link));
         Ok(Attached { device: device.name.clone(), how })
     }
 
@@ -267,7 +268,7 @@ impl Admission {
     /// # Errors
     /// [`BpfError::TooMany`] from the 1025th on.
     pub fn add_listener(&mut self, address: SocketAddr) -> Result<(), BpfError> {
-        self.listeners.insert(key(address), 1, 0).map_err(|error| {
+        self.listeners.insert(listener_key(address), 1, 0).map_err(|error| {
             match errno(&error).and_then(|errno| errno.raw_os_error()) {
                 Some(code) if code == Errno::TOOBIG.raw_os_error() => {
                     BpfError::TooMany { what: "admission of SYNs", limit: LISTENERS }
@@ -287,17 +288,11 @@ impl Admission {
     }
 }
 
-/// `struct listener`.
-fn key(address: SocketAddr) -> [u32; 5] {
-    let [a, b, c, d] = address_words(address.ip());
-    [a, b, c, d, u32::from(address.port().to_be())]
-}
-
 impl LimitTable {
     /// Sets the limits of a queue, from the next SYN on. Makes no system call.
     ///
     /// # Panics
-    /// If the queue does not exist, here and below.
+    /// If the queue does not exist.
     pub fn limit(&self, queue: usize, limits: &Limits) {
         let words = self.words(queue);
         words[NEW_ARE_FREE].store(limits.new_are_free.into(), Ordering::Relaxed);
@@ -306,6 +301,9 @@ impl LimitTable {
     }
 
     /// Admits every SYN to a queue.
+    ///
+    /// # Panics
+    /// If the queue does not exist.
     pub fn admit_all(&self, queue: usize) {
         self.words(queue)[INTERVAL].store(0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The devices that receive the packets of listeners.
+//! The addresses of listeners, and the devices that have them. Packets to an address may also come in by other devices.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};

@@ -35,11 +35,10 @@ use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
-use crate::address_words;
 use crate::device::reach_of;
 use crate::error::{BpfError, system};
 use crate::object::{Loaded, Object, object as checked_in};
-use crate::tc;
+use crate::{listener_key, tc};
 use object::{DATE, Objects};
 use table::Table;
 
@@ -178,8 +177,8 @@ impl KernelCache {
         })
     }
 
-    /// Loads the program and attaches it to each device that can reach these sockets, for connections to their
-    /// addresses alone. The devices are those of the calling thread's network namespace.
+    /// Loads the program and attaches it to loopback and to each device that has an address of these sockets, for
+    /// connections to their addresses alone. The devices are those of the calling thread's network namespace.
     ///
     /// # Errors
     /// As [`load`](Self::load), [`attach`](Self::attach) and [`reach_of`].
@@ -220,10 +219,8 @@ impl KernelCache {
     /// # Errors
     /// [`BpfError::System`] from the 1025th on.
     pub fn add_listener(&mut self, address: SocketAddr) -> Result<(), BpfError> {
-        let [a, b, c, d] = address_words(address.ip());
-        let key = [a, b, c, d, u32::from(address.port().to_be())];
         self.listeners
-            .insert(key, 1, 0)
+            .insert(listener_key(address), 1, 0)
             .map_err(|error| self.loaded.error(format!("add the listener {address}"), &error))?;
         let port = usize::from(address.port());
         self.ports[port / 64].fetch_or(1 << (port % 64), Ordering::Relaxed);

@@ -34,7 +34,7 @@ mod tc;
 pub mod xdp;
 pub mod xsk_redirect;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub use error::BpfError;
 pub use probe::{Facility, probe};
@@ -43,14 +43,21 @@ pub use probe::{Facility, probe};
 const WORDS_PER_LINE: usize = 8;
 
 /// An address as `struct address` of `bpf/kernel.h` has it: IPv4 mapped into IPv6, in network order.
-fn address_words(address: IpAddr) -> [u32; 4] {
-    let octets = match address {
+fn address_octets(address: IpAddr) -> [u8; 16] {
+    match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
-    };
-    let mut words = [0; 4];
-    for (word, octets) in words.iter_mut().zip(octets.chunks_exact(4)) {
-        *word = u32::from_ne_bytes(octets.try_into().expect("chunks of four"));
     }
-    words
+}
+
+/// The same in words.
+fn address_words(address: IpAddr) -> [u32; 4] {
+    let octets = address_octets(address);
+    std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|octet| octets[word * 4 + octet])))
+}
+
+/// `struct listener` of `bpf/kernel.h`.
+fn listener_key(address: SocketAddr) -> [u32; 5] {
+    let [a, b, c, d] = address_words(address.ip());
+    [a, b, c, d, u32::from(address.port().to_be())]
 }

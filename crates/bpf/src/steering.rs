@@ -14,8 +14,8 @@
 //! program places the connections of a closing listener's queue anew, with their data. So clear `alive` first, then
 //! close; the kernel does the rest.
 //!
-//! Invariants: a worker that is not alive gets nothing while another is. If no worker is alive, the kernel's hash
-//! places a connection, and the program counts it.
+//! Invariants: the program gives a worker that is not alive nothing. If no worker is alive, or if the chosen one has no
+//! listener at the address, the kernel's hash places a connection, and the program counts it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -78,7 +78,7 @@ pub struct Totals {
     pub crowded: u64,
     /// Connections among these for which no worker had room. They wait in the accept queue of the first.
     pub full: u64,
-    /// Connections that the kernel's hash placed, because no worker with a listener was alive.
+    /// Connections that the kernel's hash placed, because no worker was alive or the chosen one had no listener.
     pub unsteered: u64,
     /// Connections moved from a listener that was closed.
     pub migrated: u64,

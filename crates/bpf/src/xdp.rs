@@ -23,7 +23,7 @@ pub enum Mode {
 /// Attaches the program: in the driver if possible, or else in the kernel's common receive path.
 ///
 /// # Errors
-/// [`BpfError::NotEthernet`], [`BpfError::Occupied`], and [`BpfError::Kernel`] before Linux 5.9.
+/// [`BpfError::NotEthernet`], [`BpfError::Occupied`], [`BpfError::System`].
 pub(crate) fn attach(loaded: &Loaded, device: &Link) -> Result<(OwnedFd, Mode), BpfError> {
     if !device.ethernet {
         return Err(BpfError::NotEthernet { device: device.name.clone() });

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use aya::programs::{SchedClassifier, TcAttachType};
 use base::{Clock, Nanos, RealClock};
 use bpf::BpfError;
-use bpf::admission::{Admission, Hook, Limits, Queues, Totals};
+use bpf::admission::{Admission, Hook, Limits, NewDevice, Queues, Totals};
 use common::packet::{ACK, FIN, Packet, RST, SYN};
 use common::{CLIENT, DEVICE, Networks, SERVER, device, namespace, or_skip};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -205,6 +205,21 @@ fn a_client_that_takes_more_than_its_part_leaves_tokens_to_others() {
 }
 
 #[test]
+fn a_clients_past_at_a_slow_rate_does_not_bind_it_at_a_fast_one() {
+    for hook in HOOKS {
+        let Some(admission) = admission(hook) else { return };
+        let passed = |range| {
+            syns_from([10, 9, 8, 7].into(), range).filter(|syn| passes(&admission, hook, syn)).count()
+        };
+        // The client has taken its part of eight hours.
+        limit(&admission, MINUTE * 60, Nanos(0));
+        assert_eq!(passed(1..2), 1);
+        limit(&admission, Nanos(1), MINUTE * 4);
+        assert_eq!(passed(2..11), 8, "{hook:?}: only the first is early");
+    }
+}
+
+#[test]
 fn thousands_of_refused_syns_are_remembered_and_few_others_taken_for_them() {
     const REFUSED: u16 = 20_000;
     for hook in HOOKS {
@@ -393,6 +408,31 @@ fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
         tun.write(&Packet::new(v4(), SYN).ip()).unwrap();
     }
     assert_eq!(tc.table().totals(0), Totals { passed: 1, dropped: 2 });
+}
+
+#[test]
+fn a_device_that_loses_its_address_is_left_until_it_has_one_again() {
+    let Some(networks) = Networks::create() else { return };
+    let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
+    let change = |change: &str| {
+        let arguments = ["address", change, &format!("{SERVER}/24"), "dev", DEVICE];
+        let program = Program::new("ip").arguments(arguments).in_namespace(Some(networks.server.as_fd()));
+        let output = program.start().and_then(|child| child.output(Nanos::MILLISECOND, || true)).unwrap();
+        assert!(output.exit.status.success(), "{output:?}");
+    };
+    for hook in HOOKS {
+        let _nobody_starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = Queues::one();
+        let made =
+            networks.server.enter(|| Admission::of_listeners(hook, &queues, &[listener.as_fd()])).unwrap();
+        let Some((mut admission, _)) = or_skip(made) else { return };
+        change("del");
+        assert!(networks.server.enter(|| admission.follow()).unwrap().unwrap().is_empty());
+        change("add");
+        let new = networks.server.enter(|| admission.follow()).unwrap().unwrap();
+        let [NewDevice { name, attached: Ok(_) }] = &new[..] else { panic!("{hook:?}: {new:?}") };
+        assert_eq!(name, DEVICE);
+    }
 }
 
 /// Held while a process starts: until it executes its program it has the links of this one. So a link that is to be gone

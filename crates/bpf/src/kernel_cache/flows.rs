@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use base::Nanos;
 
 use super::{Answer, ObjectId};
+use crate::address_octets;
 
 /// `struct tuple` of `bpf/tcp_segment.h`.
 pub(super) type Key = [u8; 36];
@@ -14,8 +15,8 @@ pub(super) type Value = [u8; 168];
 /// The key of a connection.
 pub(super) fn key(client: SocketAddr, server: SocketAddr) -> Key {
     let mut key = [0; 36];
-    key[..16].copy_from_slice(&octets(client.ip()));
-    key[16..32].copy_from_slice(&octets(server.ip()));
+    key[..16].copy_from_slice(&address_octets(client.ip()));
+    key[16..32].copy_from_slice(&address_octets(server.ip()));
     key[32..34].copy_from_slice(&client.port().to_be_bytes());
     key[34..36].copy_from_slice(&server.port().to_be_bytes());
     key
@@ -42,13 +43,6 @@ pub(super) fn answer(event: &[u8]) -> Answer {
         port: port(26),
         object: ObjectId { index: word(28), generation: word(32) },
         bytes: word(36),
-    }
-}
-
-fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
     }
 }
 

@@ -3,7 +3,7 @@
 //! An object's place is used again after nothing in it was valid for [`GRACE`], because slow clients may still need
 //! the rest of a response.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use base::Nanos;
 use sys::shared::SharedArray;
@@ -85,6 +85,7 @@ impl Objects {
         // The generation changes before anything else, so that a sender of the old object sees it.
         store(VALID_UNTIL, 0);
         store(GENERATION_AND_LENGTH, u64::from(id.generation));
+        fence(Ordering::SeqCst);
         store(DATE_AT_AND_USED, date_at.unwrap_or(0) as u64);
         let sums: Vec<u16> = bytes.chunks(PIECE).map(sum).collect();
         for (place, sums) in words[SUMS..BYTES].iter().zip(sums.chunks(4)) {

@@ -251,6 +251,8 @@ impl Client {
 
     fn take(&mut self, segment: &Segment) {
         if let Some((tsval, _)) = segment.timestamps {
+            let is_old = tsval.wrapping_sub(self.echo).cast_signed() < 0;
+            assert!(segment.is(SYN) || !is_old, "PAWS drops {segment:?}, after {}", self.echo);
             self.echo = tsval;
         }
     }

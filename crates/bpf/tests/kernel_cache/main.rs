@@ -7,3 +7,4 @@ mod answering;
 mod fixture;
 mod handing_over;
 mod objects;
+mod vlan;
