@@ -76,6 +76,16 @@ pub enum LinkError {
         /// The length of its prefix.
         prefix_length: u8,
     },
+    /// The source net contains an address of this machine.
+    #[error(
+        "the source net {net} contains {address}, an address of this machine; name a free one with --source-net"
+    )]
+    OwnAddress {
+        /// The configured net.
+        net: SourceNet,
+        /// The address.
+        address: IpAddr,
+    },
     /// The server is not in this network namespace.
     #[error(
         "{server} is not an address of this network namespace, so a TUN device cannot reach it; \

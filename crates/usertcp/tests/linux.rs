@@ -208,6 +208,15 @@ fn exchanges_over_af_xdp_complete() {
     let clock = RealClock::new();
     let refused = here.enter(|| AfXdp::open("client", server.ip(), net, false, &clock)).unwrap();
     assert!(matches!(refused, Err(LinkError::NotOurs { .. })));
+    let wide = "10.0.0.0/8".parse().unwrap();
+    let mut route = here.enter(Route::open).unwrap().unwrap();
+    let link_here = route.link_index("client").unwrap();
+    route.add_address(link_here, Ipv4Addr::new(10, 91, 0, 2), 24).unwrap();
+    let refused = here.enter(|| AfXdp::open("client", server.ip(), wide, true, &clock)).unwrap();
+    assert_eq!(
+        refused.err().unwrap().to_string(),
+        "the source net 10.0.0.0/8 contains 10.91.0.2, an address of this machine; name a free one with --source-net"
+    );
     let Some(af_xdp) = link(here.enter(open_af_xdp).unwrap()) else { return };
     let mut stack = stack(af_xdp, server, net, Seed(1), &clock);
     all_complete(&run(&mut stack, &clock, Seed(1), 300, 300_000), &wrong);

@@ -118,7 +118,8 @@ impl Endpoint {
             // With several SYNs sent, it is unknown which one was answered (Karn's algorithm, RFC 6298,
             // section 3).
             None if self.retries == 0 => {
-                self.measure(super::RTO_FIRST_MS.saturating_sub(self.due.since(now)))
+                // The timeout of the SYN may have passed already.
+                self.measure(now.since(self.due).wrapping_add(super::RTO_FIRST_MS))
             }
             None => {}
         }
@@ -397,7 +398,7 @@ impl Endpoint {
             self.acknowledge_soon(before, now);
         }
         if fin {
-            self.receive_fin(news);
+            self.receive_fin(shared, news);
         }
     }
 
@@ -412,8 +413,12 @@ impl Endpoint {
         }
     }
 
-    fn receive_fin(&mut self, news: &mut News) {
+    fn receive_fin(&mut self, shared: &mut Shared, news: &mut News) {
         self.expected += 1;
+        if let Some(backlog) = &mut self.backlog {
+            // Nothing follows a FIN.
+            backlog.discard(shared);
+        }
         if self.edge.is_before(self.expected) {
             // A FIN is accepted even while the window is closed.
             self.edge = self.expected;

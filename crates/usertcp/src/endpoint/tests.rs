@@ -63,6 +63,16 @@ fn the_timeout_follows_the_measured_round_trips() {
 }
 
 #[test]
+fn an_answer_that_comes_before_its_late_timer_is_measured_whole() {
+    let (mut shared, mut endpoint) = (Shared::default(), Endpoint::connect(Seq(100), 1460, Window::Open));
+    assert!(endpoint.transmit(Millis(1000)).is_some());
+    let flags = Flags::SYN | Flags::ACK;
+    let answer = Segment { seq: Seq(500), ack: Seq(101), flags, window: 65_535, ..Segment::default() };
+    assert!(endpoint.receive(&answer, &[], Millis(1000 + RTO_FIRST_MS + 200), &mut shared).established);
+    assert_eq!(endpoint.backed_off(0), 1200 + 4 * 600);
+}
+
+#[test]
 fn the_window_grows_with_what_is_delivered_up_to_its_limit() {
     let mut shared = Shared::default();
     let mut endpoint = established(Millis(0), &mut shared);
@@ -108,7 +118,7 @@ fn an_application_that_closed_gets_no_news() {
 #[test]
 fn stored_bytes_are_given_back_however_the_connection_ends() {
     let mut shared = Shared::default();
-    for end in 0..3 {
+    for end in 0..4 {
         let mut endpoint = established(Millis(0), &mut shared);
         let early = Segment { seq: Seq(600), ack: Seq(101), flags: Flags::ACK, ..Segment::default() };
         endpoint.receive(&early, &[0; 50], Millis(0), &mut shared);
@@ -119,6 +129,10 @@ fn stored_bytes_are_given_back_however_the_connection_ends() {
                 let reset = Segment { seq: Seq(501), flags: Flags::RST, ..Segment::default() };
                 let news = endpoint.receive(&reset, &[], Millis(0), &mut shared);
                 assert_eq!(news.failed, Some(Failure::Reset));
+            }
+            2 => {
+                let fin = Segment { seq: Seq(501), flags: Flags::FIN | Flags::ACK, ..early };
+                assert!(endpoint.receive(&fin, &[], Millis(0), &mut shared).ended);
             }
             _ => {
                 let missing = Segment { seq: Seq(501), ..early };

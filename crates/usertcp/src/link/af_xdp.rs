@@ -53,8 +53,8 @@ impl AfXdp {
     /// declared the network and the server their own. Takes up to some seconds, until the next hop answers.
     ///
     /// # Errors
-    /// Undeclared, or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; no Ethernet interface of that name;
-    /// no host answers for the server or the router towards it.
+    /// Undeclared, or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; an address of this machine in `net`; no Ethernet
+    /// interface of that name; no host answers for the server or the router towards it.
     pub fn open(
         interface: &str,
         server: IpAddr,
@@ -67,6 +67,7 @@ impl AfXdp {
         }
         same_family(server, net)?;
         let mut route = Route::open().map_err(LinkError::system("ask for routes"))?;
+        refuse_own_addresses(&mut route, net)?;
         let device = route.device(interface).map_err(LinkError::system("use the interface"))?;
         let no_ethernet = || io::Error::other(format!("{interface} is not an Ethernet device"));
         let ours = device.address.ok_or_else(no_ethernet).map_err(LinkError::system("use the interface"))?;
@@ -135,6 +136,15 @@ impl AfXdp {
             let answer = ethernet::answer(target, self.ours, asker);
             self.send_frame(&answer);
         }
+    }
+}
+
+/// Refuses a net with an address of this machine: the program would take the kernel's own packets.
+fn refuse_own_addresses(route: &mut Route, net: SourceNet) -> Result<(), LinkError> {
+    let own = route.addresses().map_err(LinkError::system("list this machine's addresses"))?;
+    match own.into_iter().find(|own| net.contains(own.address)) {
+        Some(own) => Err(LinkError::OwnAddress { net, address: own.address }),
+        None => Ok(()),
     }
 }
 
