@@ -55,6 +55,6 @@ pub fn is_token_byte(byte: u8) -> bool {
 }
 
 /// True if a field value or a quoted string may contain this byte: no controls but the tab.
-pub(crate) fn is_text_byte(byte: u8) -> bool {
+pub fn is_text_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

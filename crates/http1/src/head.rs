@@ -171,7 +171,10 @@ impl<'a> Known<'a> {
     fn framing(&self, version: Version) -> Result<Framing, Status> {
         match (&self.coding, self.content_length) {
             (Coding::Absent, None) => Ok(Framing::Empty),
-            (Coding::Absent, Some(digits)) => content_length(digits),
+            (Coding::Absent, Some(digits)) => match content_length(digits).ok_or(Status::BAD_REQUEST)? {
+                0 => Ok(Framing::Empty),
+                length => Ok(Framing::Sized(length)),
+            },
             (Coding::Ambiguous, _) | (_, Some(_)) => Err(Status::BAD_REQUEST),
             _ if version == Version::Http10 => Err(Status::BAD_REQUEST),
             (Coding::Unknown, None) => Err(Status::NOT_IMPLEMENTED),
@@ -211,15 +214,11 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Status> 
     }
 }
 
-/// A length of digits only. A length beyond 64 bits is valid and exceeds every limit.
-fn content_length(digits: &[u8]) -> Result<Framing, Status> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Status::BAD_REQUEST);
-    }
-    let length = digits
-        .iter()
-        .fold(0_u64, |length, digit| length.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
-    Ok(if length == 0 { Framing::Empty } else { Framing::Sized(length) })
+/// Reads the value of `Content-Length`: digits only. A length beyond 64 bits is valid and exceeds every limit.
+pub fn content_length(digits: &[u8]) -> Option<u64> {
+    let add = |length: u64, digit: &u8| length.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    let is_length = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_length.then(|| digits.iter().fold(0, add))
 }
 
 /// True if a comma-separated list contains a token, compared without case.

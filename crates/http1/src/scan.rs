@@ -25,9 +25,11 @@ pub(crate) struct HeadScan {
 
 impl HeadScan {
     /// Returns the length of the head, empty line included, once it is complete, and starts afresh. `bytes`
-    /// is the whole head so far, at least as long as in the last call.
+    /// is the whole head so far. It is shorter than in the last call only after a change of its limit, and then it
+    /// has no end.
     pub(crate) fn find_end(&mut self, bytes: &[u8], ends: LineEnds) -> Result<Option<usize>, BareLf> {
-        while let Some(distance) = memchr::memchr(b'\n', &bytes[self.looked_at as usize..]) {
+        let find_feed = |rest| memchr::memchr(b'\n', rest);
+        while let Some(distance) = bytes.get(self.looked_at as usize..).and_then(find_feed) {
             let feed = self.looked_at as usize + distance;
             let line = &bytes[self.line as usize..feed];
             let text = match (line.last(), ends) {

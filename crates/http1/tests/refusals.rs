@@ -75,6 +75,18 @@ fn other_protocols_are_refused_at_their_first_impossible_byte() {
 }
 
 #[test]
+fn a_limit_that_falls_below_a_part_of_a_head_refuses_it() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(&[b"GET / HTTP/1.1\r\nHost: h\r\nA: ", &[b'a'; 9900][..]].concat());
+    peer.settings.limits.head_bytes = 2048;
+    peer.send(b"a");
+    peer.drain_output(usize::MAX);
+    let found = replies(&peer.output).expect("a refusal is HTTP");
+    assert_eq!(found.iter().map(|reply| reply.status).collect::<Vec<_>>(), [431]);
+    assert!(peer.shut_down, "lingers");
+}
+
+#[test]
 fn limits_are_enforced_at_the_first_byte_beyond_them() {
     check_at_last_byte(format!("GET /{}", "a".repeat(8 * 1024)).as_bytes(), 414);
     let fields = "A: b\r\n".repeat(100);

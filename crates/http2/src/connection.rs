@@ -70,6 +70,8 @@ pub struct Connection<F> {
     stage: Stage,
     /// Bytes of the preface that have come.
     preface: usize,
+    /// The client's first SETTINGS frame has come.
+    greeted: bool,
     /// An incomplete frame.
     inbox: Vec<u8>,
     block: Option<Box<Block>>,
@@ -110,6 +112,8 @@ pub struct Connection<F> {
     /// End of the last request, or the beginning.
     started: Nanos,
     deadline: Nanos,
+    /// The time at which the content of a request is late.
+    content_due: Nanos,
     /// The time until which content waits because the windows allow only a little.
     small_at: Option<Nanos>,
     /// True while such content is sent.
@@ -133,6 +137,7 @@ impl<F> Connection<F> {
         Connection {
             stage: Stage::Open,
             preface: 0,
+            greeted: false,
             inbox: Vec::new(),
             block: None,
             decoder: Decoder::default(),
@@ -161,6 +166,7 @@ impl<F> Connection<F> {
             awaiting: Awaiting::Write,
             started: cx.http.now,
             deadline: cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall),
+            content_due: Nanos::MAX,
             small_at: None,
             sends_small: false,
             unsent: None,
@@ -203,7 +209,7 @@ impl<F> Connection<F> {
 
     /// The time at which [`Connection::expire`] is due.
     pub fn deadline(&self) -> Nanos {
-        self.small_at.map_or(self.deadline, |at| at.min(self.deadline))
+        self.deadline.min(self.content_due).min(self.small_at.unwrap_or(Nanos::MAX))
     }
 
     /// The time from which the connection counts as idle if nothing arrives.
@@ -218,6 +224,9 @@ impl<F> Connection<F> {
             self.sends_small = true;
             self.settle(cx);
         }
+        if self.content_due <= cx.http.now {
+            self.expire_contents(cx);
+        }
         if cx.http.now < self.deadline {
             return;
         }
@@ -225,7 +234,6 @@ impl<F> Connection<F> {
         match self.awaiting {
             Awaiting::FirstByte | Awaiting::Head => counts.timeouts_header += 1,
             Awaiting::Request => counts.timeouts_idle += 1,
-            Awaiting::Body => return self.expire_contents(cx),
             Awaiting::Write => {
                 counts.timeouts_write_stall += 1;
                 return self.close(cx);
@@ -234,7 +242,7 @@ impl<F> Connection<F> {
                 counts.timeouts_linger += 1;
                 return self.close(cx);
             }
-            Awaiting::Responder | Awaiting::Nothing => return,
+            Awaiting::Body | Awaiting::Responder | Awaiting::Nothing => return,
         }
         self.makes_way = true;
         self.end_with(Code::NoError, cx);
@@ -321,6 +329,10 @@ impl<F> Connection<F> {
             self.small_at = self.is_held_back().then_some(at);
         }
         let timeouts = &cx.http.settings.timeouts;
+        // Neither other frames nor other streams give a request more time.
+        let unfinished = self.streams.iter().filter(|stream| !stream.ended && !stream.unwanted);
+        let begun = unfinished.map(|stream| stream.started).min();
+        self.content_due = begun.map_or(Nanos::MAX, |begun| begun.saturating_add(timeouts.body));
         let awaiting = match self.stage {
             Stage::Closed => return,
             Stage::ShutDown | Stage::Lingering => Awaiting::PeersEnd,
@@ -337,11 +349,7 @@ impl<F> Connection<F> {
             self.started = cx.http.now;
         }
         match awaiting {
-            // Neither other frames nor other streams give a request more time.
-            Awaiting::Body => {
-                let begun = self.streams.iter().filter(|stream| !stream.ended).map(|stream| stream.started);
-                self.deadline = begun.min().unwrap_or(self.started).saturating_add(timeouts.body);
-            }
+            Awaiting::Body => self.deadline = self.content_due,
             Awaiting::FirstByte | Awaiting::Request => {
                 self.deadline = self.started.saturating_add(awaiting.timeout(timeouts));
             }
@@ -377,7 +385,7 @@ impl<F> Connection<F> {
         self.sent = 0;
         self.stage = Stage::Closed;
         self.awaiting = Awaiting::Nothing;
-        self.deadline = Nanos::MAX;
+        (self.deadline, self.content_due) = (Nanos::MAX, Nanos::MAX);
         self.small_at = None;
     }
 }

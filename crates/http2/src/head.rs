@@ -1,7 +1,10 @@
 //! A request's header list, from fields to a [`Request`] or to its refusal (RFC 9113, 8.1 to 8.3).
 
 use http1::server::Limits;
-use http1::{Header, Method, Request, Status, Version, is_authority, is_token_byte, origin_form};
+use http1::{
+    Header, Method, Request, Status, Version, content_length, is_authority, is_text_byte, is_token_byte,
+    origin_form,
+};
 
 use crate::hpack::Fields;
 use crate::priority::Priority;
@@ -95,7 +98,7 @@ pub(crate) fn set_once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Resu
     }
 }
 
-/// Checks a field that is not a pseudo-field (RFC 9113, 8.2.1 and 8.2.2), and returns its name.
+/// Checks a field that is not a pseudo-field (RFC 9113, 8.2.1 and 8.2.2; RFC 9110, 5.5), and returns its name.
 pub(crate) fn field_name<'a>(name: &'a [u8], value: &[u8]) -> Result<&'a str, Refusal> {
     let is_name = |byte: &u8| is_token_byte(*byte) && !byte.is_ascii_uppercase();
     let has_blank_ends = [value.first(), value.last()].iter().any(|end| matches!(end, Some(b' ' | b'\t')));
@@ -103,7 +106,7 @@ pub(crate) fn field_name<'a>(name: &'a [u8], value: &[u8]) -> Result<&'a str, Re
         std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && name.bytes().all(|b| is_name(&b)));
     let name = name.ok_or(Refusal::Malformed)?;
     let of_connection = OF_CONNECTIONS.contains(&name) || (name == "te" && value != b"trailers");
-    match has_blank_ends || of_connection || value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')) {
+    match has_blank_ends || of_connection || !value.iter().copied().all(is_text_byte) {
         true => Err(Refusal::Malformed),
         false => Ok(name),
     }
@@ -147,16 +150,7 @@ fn read<'a>(pseudo: &Pseudo<'a>, fields: &'a [Header<'a>], limits: &Limits) -> R
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => true,
         Some(_) => return Err(Refusal::Status(Status::EXPECTATION_FAILED)),
     };
-    let content_length = length.map(content_length).transpose()?;
+    let content_length = length.map(|digits| content_length(digits).ok_or(Refusal::Malformed)).transpose()?;
     let request = Request { method, target, version: Version::Http2, host, sni: None, fields, body: &[] };
     Ok(Head { request, content_length, expects_continue, priority })
-}
-
-/// A length of digits only. A length beyond 64 bits is valid and exceeds every limit.
-pub(crate) fn content_length(digits: &[u8]) -> Result<u64, Refusal> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(Refusal::Malformed);
-    }
-    let add = |length: u64, digit: &u8| length.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    Ok(digits.iter().fold(0, add))
 }

@@ -19,7 +19,8 @@ pub const LEAST_DATA_BYTES: u64 = 4096;
 /// Time after which the server sends smaller frames nevertheless, as TCP does (RFC 1122, 4.2.3.4). The client may
 /// grant nothing before its window is used up.
 pub const SMALL_DATA_AFTER: Nanos = Nanos::from_millis(100);
-/// CONTINUATION frames of one header block. A block within its limit of bytes needs two.
+/// CONTINUATION frames of one header block. A block of 16 KiB, the default limit, needs two. A larger limit allows as
+/// many as its blocks need.
 pub const CONTINUATIONS: u32 = 8;
 /// Ended streams that are remembered, so that late frames can be told from mistakes.
 pub const REMEMBERED_STREAMS: usize = 64;

@@ -28,8 +28,8 @@ pub(crate) struct Kept {
 pub(crate) enum Answer<F> {
     /// The service has not answered.
     Awaited,
-    /// The whole response; `true` if its content is not sent.
-    Whole(Response<F>, bool),
+    /// The whole response.
+    Whole(Response<F>),
     /// The rest of the content.
     Rest(Payload<F>),
     /// Nothing: the whole response is queued.
@@ -41,6 +41,8 @@ pub(crate) enum Answer<F> {
 pub(crate) struct Stream<F> {
     pub(crate) id: u32,
     pub(crate) answer: Answer<F>,
+    /// The request is HEAD: its response is sent without content.
+    pub(crate) is_head: bool,
     pub(crate) kept: Option<Box<Kept>>,
     /// The client has sent its whole request.
     pub(crate) ended: bool,
@@ -69,6 +71,7 @@ impl<F> Stream<F> {
         Stream {
             id,
             answer: Answer::Awaited,
+            is_head: false,
             kept: None,
             ended: false,
             deferred: false,
@@ -97,7 +100,7 @@ impl<F> Stream<F> {
     pub(crate) fn left(&self) -> u64 {
         match &self.answer {
             Answer::Awaited | Answer::Queued => 0,
-            Answer::Whole(response, _) => response.body.length(),
+            Answer::Whole(response) => response.body.length(),
             Answer::Rest(payload) => payload.left(),
         }
     }

@@ -27,6 +27,33 @@ fn head_has_no_content() {
 }
 
 #[test]
+fn rfc9110_9_3_2_a_refusal_of_head_has_no_content() {
+    let mut peer = Peer::new();
+    peer.settings.limits.target_bytes = 9;
+    peer.receive(&frame(1, 5, 1, &block(&fields("HEAD", "/long/path"))));
+    let long = [&fields("HEAD", "/")[..], &[("content-length", "99999999")]].concat();
+    peer.receive(&frame(1, 4, 3, &block(&long)));
+    peer.receive(&frame(1, 4, 5, &block(&fields("HEAD", "/"))));
+    peer.expire();
+    let frames = peer.frames();
+    for stream in [1, 3, 5] {
+        assert_eq!(Peer::content(&frames, stream), (Vec::new(), true), "{stream}");
+    }
+    assert_eq!(peer.http.refused_target_too_long + peer.http.refused_content_too_large, 2);
+    assert_eq!(peer.http.timeouts_body, 1);
+}
+
+#[test]
+fn rfc9113_3_4_the_first_frame_of_a_client_is_settings() {
+    for first in [get(1, "/"), frame(6, 0, 0, &[0; 8]), frame(4, 1, 0, &[]), frame(99, 0, 0, &[])] {
+        let mut peer = Peer::silent();
+        peer.receive(&[PREFACE, &first[..]].concat());
+        assert_eq!(Peer::goaway(&peer.frames()), Some(1), "{first:?}");
+        assert_eq!((peer.http.requests, peer.counts.http2_connection_errors), (0, 1));
+    }
+}
+
+#[test]
 fn rfc9113_5_2_content_stays_within_the_windows() {
     let mut peer = Peer::new();
     peer.receive(&get(1, "/file/100000"));
@@ -194,14 +221,44 @@ fn a_head_above_its_limit_is_answered_431_and_the_connection_goes_on() {
 }
 
 #[test]
+fn a_large_limit_of_heads_allows_as_many_frames() {
+    let mut peer = Peer::new();
+    peer.settings.limits.head_bytes = 256 * 1024;
+    let mut bytes = block(&fields("GET", "/"));
+    // A value of 200 000 bytes.
+    bytes.extend([0, 1, b'a', 0x7f, 0xc1, 0x99, 0x0c]);
+    bytes.resize(bytes.len() + 200_000, b'x');
+    let last = bytes.len().div_ceil(16_384) - 1;
+    for (place, chunk) in bytes.chunks(16_384).enumerate() {
+        let (kind, ends_stream) = if place == 0 { (1, 1) } else { (9, 0) };
+        let ends_head = if place == last { 4 } else { 0 };
+        peer.receive(&frame(kind, ends_stream | ends_head, 1, chunk));
+    }
+    assert_eq!(Peer::content(&peer.frames(), 1), (b"GET / test 0".to_vec(), true));
+}
+
+#[test]
+fn a_limit_that_falls_while_a_request_waits_refuses_it() {
+    let mut peer = Peer::new();
+    peer.service.waits = true;
+    peer.receive(&get(1, "/long/path"));
+    peer.settings.limits.target_bytes = 9;
+    peer.resume();
+    assert!(Peer::content(&peer.frames(), 1).1);
+    assert_eq!((peer.connection.is_deferred(), peer.http.refused_target_too_long), (false, 1));
+}
+
+#[test]
 fn rfc9113_8_1_1_malformed_requests_reset_their_streams() {
     let plain = fields("GET", "/");
-    let bad: [&[(&str, &str)]; 9] = [
+    let bad: [&[(&str, &str)]; 11] = [
         &[("Name", "capital")],
         &[("connection", "close")],
         &[("te", "gzip")],
         &[("a", " blank")],
         &[("a", "line\nend")],
+        &[("a", "control\u{1}")],
+        &[("a", "delete\u{7f}")],
         &[(":path", "/twice")],
         &[(":unknown", "x")],
         &[("host", "other")],
@@ -324,6 +381,22 @@ fn late_content_is_answered_408() {
     let frames = peer.frames();
     assert!(Peer::content(&frames, 1).1);
     assert_eq!((Peer::reset(&frames, 1), peer.http.timeouts_body), (Some(0), 1));
+}
+
+#[test]
+fn another_stream_gives_late_content_no_more_time() {
+    let mut peer = Peer::new();
+    peer.receive(&[frame(1, 4, 1, &block(&fields("POST", "/"))), get(3, "/file/100000")].concat());
+    peer.now = Nanos::from_secs(20);
+    peer.receive(
+        &[frame(8, 0, 0, &9000_u32.to_be_bytes()), frame(8, 0, 3, &5000_u32.to_be_bytes())].concat(),
+    );
+    peer.output.clear();
+    peer.expire();
+    assert_eq!((peer.now, peer.http.timeouts_body), (Nanos::from_secs(30), 1));
+    assert!(Peer::content(&peer.frames(), 1).1);
+    assert_eq!(peer.connection.wants(), Wants::Receive, "the other stream goes on");
+    assert_eq!(peer.connection.deadline(), Nanos::from_secs(60));
 }
 
 proptest! {

@@ -120,6 +120,8 @@ pub struct Site<C = RealClock> {
     options: Options,
     /// The rules that the cache knows.
     rules: Arc<Rules>,
+    /// The paths that a request may not find in the cache, although the rules' pages are there under them.
+    redirected_pages: Vec<String>,
     clock: C,
     cache: Cache,
     counts: Counts,
@@ -154,9 +156,9 @@ impl<C: Clock> Site<C> {
         let cache = Cache::new(options.cache);
         let directory = root.current();
         let rules = options.rules.current();
-        let no_index = respond::no_index(&rules);
+        let (redirected_pages, no_index) = (rules.redirected_pages(), respond::no_index(&rules));
         let (root_due, counts) = (Nanos::ZERO, Counts::default());
-        Site { root, directory, root_due, options, rules, clock, cache, counts, no_index }
+        Site { root, directory, root_due, options, rules, redirected_pages, clock, cache, counts, no_index }
     }
 
     /// The site's counters since the start.
@@ -190,10 +192,11 @@ impl<C: Clock> Site<C> {
         self.look_around(ask.now);
         let target = ask.request.target;
         let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
-        match self.cached(path, ask) {
-            Some(response) => Some(response),
-            None => self.look_up(path, ask),
+        let is_redirected = self.redirected_pages.iter().any(|page| page == path);
+        if !is_redirected && let Some(response) = self.cached(path, ask) {
+            return Some(response);
         }
+        self.look_up(path, ask)
     }
 
     /// Checks for another root and other rules, once per [`ROOT_CHECKED_EVERY`].
@@ -224,6 +227,7 @@ impl<C: Clock> Site<C> {
         let current = self.options.rules.current();
         if !Arc::ptr_eq(&current, &self.rules) {
             self.cache.clear();
+            self.redirected_pages = current.redirected_pages();
             self.no_index = respond::no_index(&current);
             self.rules = current;
         }

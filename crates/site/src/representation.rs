@@ -34,14 +34,14 @@ const DATES_END: u64 = 253_402_300_800;
 pub(crate) struct Representation {
     pub(crate) contents: Contents,
     pub(crate) length: u64,
-    /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, `Vary`; the lines of
-    /// rules.
+    /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, the rules' lines about
+    /// caches; `Vary`, the rules' other lines.
     fields: Bytes,
     /// End of `Content-Type` in `fields`.
     type_end: usize,
     /// Start of the lines of a 304 in `fields`.
     kept_start: usize,
-    /// Start of the rules' lines for errors in `fields`.
+    /// Start of the lines for errors in `fields`.
     errors_start: usize,
     etag: Bytes,
     modified: Option<u64>,
@@ -142,11 +142,11 @@ impl Representation {
         fields.push_str("ETag: ");
         let etag_start = fields.len();
         fields.extend([&etag, "\r\n"]);
+        fields.push_str(&facts.lines.caching);
+        let errors_start = fields.len();
         if facts.varies {
             fields.push_str("Vary: Accept-Encoding\r\n");
         }
-        fields.push_str(&facts.lines.caching);
-        let errors_start = fields.len();
         fields.push_str(&facts.lines.always);
         let fields = Bytes::from(fields);
         let etag = fields.slice(etag_start..etag_start + etag.len());
@@ -173,7 +173,7 @@ impl Representation {
         self.fields.slice(self.kept_start..)
     }
 
-    /// The lines of rules for an error in place of the file.
+    /// The lines for an error in place of the file.
     pub(crate) fn lines_of_errors(&self) -> &str {
         str::from_utf8(&self.fields[self.errors_start..]).expect("rules are ASCII")
     }

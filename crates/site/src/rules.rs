@@ -110,6 +110,13 @@ impl Rules {
         self.redirects.iter().find_map(|rule| rule.decide(path, target)).flatten()
     }
 
+    /// The canonical paths of error pages and the fallback that a redirect matches.
+    pub(crate) fn redirected_pages(&self) -> Vec<String> {
+        let files = self.error_pages.iter().map(|page| &page.file).chain(&self.fallback);
+        let paths = files.map(|file| &file.path().canonical);
+        paths.filter(|path| self.redirect(path, path).is_some()).cloned().collect()
+    }
+
     /// The header lines of a canonical path.
     pub(crate) fn lines(&self, path: &str) -> Lines {
         Lines::of(&self.headers, path)

@@ -169,6 +169,23 @@ fn the_fallback_answers_as_if_it_had_been_asked_for() {
 }
 
 #[test]
+fn a_page_of_the_rules_is_redirected_while_the_cache_has_it() {
+    let fallback = Some("/index.html".parse().unwrap());
+    let error_pages = vec!["400 /bad.html".parse().unwrap()];
+    let rules = Rules { fallback, error_pages, ..redirects(&["/index.html / 301", "/bad.html / 301"]) };
+    let mut site = Fixture::ruled(rules);
+    site.write("index.html", "application");
+    site.write("bad.html", "not understood");
+    for _ in 0..2 {
+        assert_eq!((site.get("/some/route").status, site.get("/a%00").status), (200, 400));
+        for path in ["/index.html", "/index.html?x", "/x/../index.html", "/bad.html"] {
+            assert_eq!(site.get(path).status, 301, "{path}");
+        }
+    }
+    assert_eq!(site.get("/a%00").body, b"not understood");
+}
+
+#[test]
 fn the_first_index_that_exists_is_served() {
     let index = vec!["index.html".to_owned(), "README.txt".to_owned()];
     let mut site = Fixture::ruled(Rules { index, ..listing() });

@@ -35,7 +35,8 @@ pub struct Entry<'a> {
     pub user_agent: &'a [u8],
     /// The status of the response.
     pub status: Status,
-    /// Bytes of the response that the transport took, head included.
+    /// Bytes of the response that the transport took, head included. An estimate for a response that is cut over
+    /// HTTP/2, because streams share the connection's output.
     pub sent_bytes: u64,
     /// Bytes of content among `sent_bytes`.
     pub body_bytes: u64,

@@ -1,9 +1,10 @@
 //! A reply's head, from its field list, and the whole reply (RFC 9113, 8.1 to 8.3).
 
 use http1::client::Reply;
+use http1::content_length;
 
 use super::Stream;
-use crate::head::{content_length, field_name, set_once};
+use crate::head::{field_name, set_once};
 use crate::hpack::Fields;
 
 /// The properties of a head that matter to the reply.
@@ -29,7 +30,10 @@ pub(super) fn head(fields: &Fields) -> Option<Head> {
             set_once(&mut length, value).ok()?;
         }
     }
-    let length = length.map(content_length).transpose().ok()?;
+    let length = match length {
+        Some(digits) => Some(content_length(digits)?),
+        None => None,
+    };
     Some(Head { status: status.parse().ok().filter(|status| *status >= 100)?, length })
 }
 

@@ -1,7 +1,7 @@
 //! Turns header lists and content into requests, and asks the service.
 
 use http1::server::{MOST_FIELDS, Record, Responder};
-use http1::{Method, Request, Response, Status};
+use http1::{Request, Response, Status};
 
 use super::frames::Past;
 use super::{Connection, Context};
@@ -61,6 +61,7 @@ impl<F> Connection<F> {
         let limits = &cx.http.settings.limits;
         let mut stream = Stream::new(id, self.initial_window, cx.http.now);
         (stream.ended, stream.turn) = (ends_stream, self.turn);
+        stream.is_head = fields.iter().any(|field| field == (b":method", b"HEAD"));
         let early = self.early_priorities.iter().position(|(early, _)| *early == id);
         let early = early.and_then(|place| self.early_priorities.remove(place)).map(|(_, priority)| priority);
         let mut head = match head::parse(fields, &mut slots, limits) {
@@ -172,10 +173,15 @@ impl<F> Connection<F> {
     fn ask_kept<S: Responder<File = F>>(&mut self, mut stream: Stream<F>, cx: &mut Context<'_, '_, S>) {
         let Some(kept) = stream.kept.take() else { return };
         let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
-        if let Ok(mut head) = head::parse(&kept.fields, &mut slots, &cx.http.settings.limits) {
-            head.request.sni = self.sni;
-            head.request.body = &kept.content;
-            self.ask(stream, &head.request, None, cx);
+        match head::parse(&kept.fields, &mut slots, &cx.http.settings.limits) {
+            Ok(mut head) => {
+                head.request.sni = self.sni;
+                head.request.body = &kept.content;
+                self.ask(stream, &head.request, None, cx);
+            }
+            // A limit has become lower since the head arrived.
+            Err(Refusal::Status(status)) => self.refuse(stream, status, cx),
+            Err(Refusal::Malformed) => self.refuse(stream, Status::BAD_REQUEST, cx),
         }
         if let Some(stream) = self.streams.last_mut().filter(|stream| stream.deferred) {
             stream.kept.get_or_insert(kept);
@@ -218,7 +224,7 @@ impl<F> Connection<F> {
         }
         let record = || Box::new(Record::new(Some(request), response.status, stream.started));
         stream.record = cx.http.log.is_some().then(record);
-        self.answer(stream, response, request.method == Method::Head, cx);
+        self.answer(stream, response, cx);
     }
 
     /// Refuses a request before the service sees it.
@@ -233,19 +239,18 @@ impl<F> Connection<F> {
         stream.unwanted = true;
         let record = || Box::new(Record::new(None, status, stream.started));
         stream.record = cx.http.log.is_some().then(record);
-        self.answer(stream, Response::error(status), false, cx);
+        self.answer(stream, Response::error(status), cx);
     }
 
     fn answer<S: Responder<File = F>>(
         &mut self,
         mut stream: Stream<F>,
         response: Response<F>,
-        without_body: bool,
         cx: &mut Context<'_, '_, S>,
     ) {
         cx.http.counts.response(response.status);
         (stream.kept, stream.deferred) = (None, false);
-        stream.answer = Answer::Whole(response, without_body);
+        stream.answer = Answer::Whole(response);
         self.streams.push(stream);
     }
 }

@@ -167,6 +167,7 @@ impl<F> Connection<F> {
         if is_ack {
             return Ok(());
         }
+        self.greeted = true;
         for (id, value) in frame::settings(payload) {
             match (id, value) {
                 (setting::ENABLE_PUSH, 2..) => return Err(Fault::Connection(Code::Protocol)),

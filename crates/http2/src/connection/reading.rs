@@ -69,6 +69,11 @@ impl<F> Connection<F> {
         cx: &mut Context<'_, '_, S>,
     ) -> Option<usize> {
         let head = Head::parse(bytes)?;
+        // Every client begins with its SETTINGS (RFC 9113, 3.4).
+        if !self.greeted && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            self.fail(Code::Protocol, cx);
+            return None;
+        }
         if head.length > FRAME_BYTES {
             self.fail(Code::FrameSize, cx);
             return None;
@@ -131,7 +136,8 @@ impl<F> Connection<F> {
         block.frames += 1;
         // One frame more than the list's limit, so that a list slightly too long is answered 431.
         let most = cx.http.settings.limits.head_bytes + FRAME_BYTES;
-        if block.frames > CONTINUATIONS || block.bytes.len() + payload.len() > most {
+        let most_frames = CONTINUATIONS.max(most.div_ceil(FRAME_BYTES) as u32);
+        if block.frames > most_frames || block.bytes.len() + payload.len() > most {
             cx.counts.http2_limit_header_block += 1;
             return Err(Fault::Connection(Code::EnhanceYourCalm));
         }

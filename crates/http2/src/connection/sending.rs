@@ -125,8 +125,8 @@ impl<F> Connection<F> {
             self.streams[index].turn = self.turn;
             let answer = std::mem::replace(&mut self.streams[index].answer, Answer::Queued);
             match answer {
-                Answer::Whole(response, without_body) => {
-                    self.queue_head(index, response, without_body, cx);
+                Answer::Whole(response) => {
+                    self.queue_head(index, response, cx);
                     // A stream that is not incremental stays the next one until it ends.
                     let goes_on = |stream: &Stream<F>| {
                         stream.id == id && !stream.priority.incremental && self.can_send(stream)
@@ -164,7 +164,6 @@ impl<F> Connection<F> {
         &mut self,
         index: usize,
         mut response: Response<F>,
-        without_body: bool,
         cx: &mut Context<'_, '_, S>,
     ) {
         let body = std::mem::replace(&mut response.body, Body::Absent);
@@ -176,8 +175,9 @@ impl<F> Connection<F> {
         };
         let length = parts.as_ref().map_or_else(|| body.length(), Multipart::pending);
         let block = self.encode(&response, parts.as_ref(), length, cx);
-        let has_content = length > 0 && !without_body && !response.status.is_bodiless();
-        let (id, before) = (self.streams[index].id, self.output(cx).len());
+        let Stream { id, is_head, .. } = self.streams[index];
+        let has_content = length > 0 && !is_head && !response.status.is_bodiless();
+        let before = self.output(cx).len();
         let mut chunks = block.chunks(FRAME_BYTES).peekable();
         let (mut kind, mut flags) = (kind::HEADERS, if has_content { 0 } else { flag::END_STREAM });
         while let Some(chunk) = chunks.next() {

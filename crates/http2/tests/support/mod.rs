@@ -249,9 +249,10 @@ impl Peer {
 pub fn server_property(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
     let mut peer = Peer::silent();
-    // Few random inputs would find the preface.
+    // Few random inputs would find the preface and begin with SETTINGS.
     if first % 2 == 0 {
         peer.receive(PREFACE);
+        peer.receive(&frame(4, 0, 0, &[]));
     }
     for piece in rest.chunks(usize::from(first / 2) + 1) {
         peer.receive(piece);

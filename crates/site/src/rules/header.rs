@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use http1::is_token_byte;
+
 use super::pattern::{LONGEST, Pattern};
 
 /// The fields that the server decides about: framing, the connection, and the description of the content.
@@ -49,8 +51,7 @@ impl FromStr for HeaderRule {
             return Err(format!("'{text}' is not a header line; {accepted}"));
         };
         let value = value.trim_matches([' ', '\t']);
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        if name.is_empty() || !name.bytes().all(is_token) {
+        if name.is_empty() || !name.bytes().all(is_token_byte) {
             return Err(format!("'{name}' is not a name of a header field; {accepted}"));
         }
         if OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
