@@ -127,52 +127,34 @@ fn metrics(experiment: &Experiment) -> Vec<String> {
     metrics
 }
 
-/// Two trials at the same point of a repetition.
-struct Pair {
-    key: Key,
-    /// The point in words.
-    point: String,
-    /// The metric in both; absent if one of the trials has none.
-    both: Option<(f64, f64)>,
-}
-
-impl Pair {
-    /// Second over first.
-    fn ratio(&self) -> Option<f64> {
-        self.both.and_then(|(first, second)| ratio(second, first))
-    }
-}
-
 fn row(
     (server, load): (&str, &Option<String>),
     metric: &str,
     (first, second): (&RunDirectory, &RunDirectory),
 ) -> Option<Row> {
-    let of = |run: &RunDirectory| -> BTreeMap<Key, (String, Option<f64>)> {
+    let of = |run: &RunDirectory| -> BTreeMap<Key, (String, f64)> {
         let meant = |trial: &&TrialRecord| trial.server == server && trial.load == *load;
         let names = names(run.trials.iter());
-        let value = |trial: &TrialRecord| (key(trial, &names), (point(trial), number(trial, metric)));
-        run.trials.iter().filter(meant).map(value).collect()
+        let value = |trial: &TrialRecord| Some((key(trial, &names), (point(trial), number(trial, metric)?)));
+        run.trials.iter().filter(meant).filter_map(value).collect()
     };
     let after = of(second);
-    let pair = |(key, (point, a)): (Key, (String, Option<f64>))| {
+    let pair = |(key, (point, a)): (Key, (String, f64))| {
         let (_, b) = after.get(&key)?;
-        Some(Pair { key, point, both: a.zip(*b) })
+        Some((key, point, a, *b))
     };
-    let pairs: Vec<Pair> = of(first).into_iter().filter_map(pair).collect();
-    // A point without a valid pair in any repetition is no part of the comparison.
-    let ratios = pairs.iter().map(|pair| (pair.key.0, pair.key.1.clone(), pair.ratio()));
+    let pairs: Vec<(Key, String, f64, f64)> = of(first).into_iter().filter_map(pair).collect();
+    // A point without a ratio in any repetition is no part of the comparison.
+    let ratios = pairs.iter().map(|((repeat, place), _, a, b)| (*repeat, place.clone(), ratio(*b, *a)));
     let sample = averages(ratios.filter(|(_, _, ratio)| ratio.is_some()));
     let estimate = sample.estimate()?;
-    let middle = |of: fn((f64, f64)) -> f64| {
-        median(&pairs.iter().filter_map(|pair| pair.both.map(of)).collect::<Vec<_>>())
-    };
+    let middle = |of: fn(&(Key, String, f64, f64)) -> f64| median(&pairs.iter().map(of).collect::<Vec<_>>());
     Some(Row {
         server: server.to_owned(),
         load: load.clone(),
         metric: metric.to_owned(),
-        first: middle(|(a, _)| a),
-        second: middle(|(_, b)| b),
+        first: middle(|(_, _, a, _)| *a),
+        second: middle(|(_, _, _, b)| *b),
         ratio: estimate.value,
         interval: [estimate.ci95.low, estimate.ci95.high],
         chance: chance_of(&sample),
@@ -196,12 +178,13 @@ fn point(trial: &TrialRecord) -> String {
 }
 
 /// Returns the point whose median ratio is farthest from 1, if there is more than one point.
-fn farthest(pairs: &[Pair]) -> Option<(String, f64)> {
+fn farthest(pairs: &[(Key, String, f64, f64)]) -> Option<(String, f64)> {
     let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for pair in pairs {
-        points.entry(&pair.point).or_default().extend(pair.ratio());
+    for (_, point, a, b) in pairs {
+        if let Some(ratio) = ratio(*b, *a) {
+            points.entry(point).or_default().push(ratio);
+        }
     }
-    points.retain(|_, ratios| !ratios.is_empty());
     if points.len() < 2 {
         return None;
     }

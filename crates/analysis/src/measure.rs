@@ -28,27 +28,25 @@ impl Found {
     fn of(sample: Sample, left_out: usize, note: &str) -> Found {
         Found { contests: vec![vec![sample.clone()]], sample, left_out, note: note.to_owned() }
     }
-
-    /// Places on the curves of repetitions; NaN where there is none.
-    fn places(places: Vec<f64>, left_out: usize, nowhere: &str) -> Found {
-        let is_nowhere = !places.is_empty() && places.iter().all(|place| place.is_nan());
-        Found::of(Sample::Places(places), left_out, if is_nowhere { nowhere } else { "" })
-    }
 }
 
 /// Measures the quantity of a claim.
 pub fn measure(experiment: &Experiment, claim: &Claim, trials: &[TrialRecord]) -> Found {
+    let on = |one: &Curve| along(&one.x, chosen(trials, &[&one.of]));
     match &claim.measure {
         Measure::Value(one) => {
-            let group = chosen(trials, &[&one.of]);
             let middle = |trials: &[&TrialRecord]| Some(median(&values(trials, &one.metric)));
-            let values = of_each_repetition(&group, &one.metric, &middle);
-            Found::places(values, left_out(&group, &one.metric), "")
+            places(&chosen(trials, &[&one.of]), &one.metric, &middle, "")
         }
         Measure::Ratio(two) => ratio(two, trials),
-        Measure::Slope(one) => slope(one, trials),
-        Measure::Knee(one) => place(one, trials, knee, "the curve has no knee"),
-        Measure::Peak(one) => place(one, trials, peak, ""),
+        Measure::Slope(one) => slope(one, &on(one)),
+        Measure::Knee(one) => {
+            let knee = |trials: &[&TrialRecord]| knee(&curve(trials, &one.x, &one.metric));
+            places(&on(one), &one.metric, &knee, "the curve has no knee")
+        }
+        Measure::Peak(one) => {
+            places(&on(one), &one.metric, &|trials| peak(&curve(trials, &one.x, &one.metric)), "")
+        }
         Measure::Crossing(two) => {
             let sides = [&two.of, &two.over].map(|side| along(&two.x, chosen(trials, &[side, &two.at])));
             // Without trials of one side, nothing says that the curves do not cross.
@@ -60,8 +58,7 @@ pub fn measure(experiment: &Experiment, claim: &Claim, trials: &[TrialRecord]) -
             };
             let place =
                 |trials: &[&TrialRecord]| crossing(&curve(trials, &two.of), &curve(trials, &two.over));
-            let places = of_each_repetition(&both, &two.metric, &place);
-            Found::places(places, left_out(&both, &two.metric), "the curves do not cross so")
+            places(&both, &two.metric, &place, "the curves do not cross so")
         }
         Measure::Best(best) => is_best(experiment, best, trials),
     }
@@ -73,29 +70,27 @@ fn along<'a>(x: &str, trials: Vec<&'a TrialRecord>) -> Vec<&'a TrialRecord> {
     trials.into_iter().filter(|trial| !is_axis || trial.axes.contains_key(x)).collect()
 }
 
-/// A place on the curve of each repetition.
-fn place(
-    one: &Curve,
-    trials: &[TrialRecord],
-    find: fn(&[(f64, f64)]) -> Option<f64>,
+/// The measurements of complete repetitions, and the remark if nothing is there in any of them.
+fn places(
+    group: &[&TrialRecord],
+    metric: &str,
+    find: &dyn Fn(&[&TrialRecord]) -> Option<f64>,
     nowhere: &str,
 ) -> Found {
-    let group = along(&one.x, chosen(trials, &[&one.of]));
-    let place = |trials: &[&TrialRecord]| find(&curve(trials, &one.x, &one.metric));
-    Found::places(of_each_repetition(&group, &one.metric, &place), left_out(&group, &one.metric), nowhere)
+    let places = of_each_repetition(group, metric, find);
+    let is_nowhere = !places.is_empty() && places.iter().all(|place| place.is_nan());
+    Found::of(Sample::Places(places), left_out(group, metric), if is_nowhere { nowhere } else { "" })
 }
 
-fn slope(one: &Curve, trials: &[TrialRecord]) -> Found {
-    let group = along(&one.x, chosen(trials, &[&one.of]));
+fn slope(one: &Curve, group: &[&TrialRecord]) -> Found {
     let slope = |trials: &[&TrialRecord]| log_slope_through(&curve(trials, &one.x, &one.metric));
-    let slopes = of_each_repetition(&group, &one.metric, &slope);
-    let left_out = left_out(&group, &one.metric);
-    if slopes.iter().all(|slope| slope.is_finite()) {
-        return Found::of(Sample::Sums(slopes), left_out, "");
-    }
+    let slopes = of_each_repetition(group, &one.metric, &slope);
     // Without the repetitions that collapse, the slope would be that of the others.
-    let note = "a value is not above 0, or all lie at one place";
-    Found::of(Sample::Sums(Vec::new()), left_out, note)
+    let (slopes, note) = match slopes.iter().all(|slope| slope.is_finite()) {
+        true => (slopes, ""),
+        false => (Vec::new(), "a value is not above 0, or all lie at one place"),
+    };
+    Found::of(Sample::Sums(slopes), left_out(group, &one.metric), note)
 }
 
 fn values(trials: &[&TrialRecord], metric: &str) -> Vec<f64> {
@@ -161,21 +156,15 @@ fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Foun
         let middle = median(&values(&group(name), &best.metric));
         if best.lowest { -middle } else { middle }
     };
-    let side = |expected: bool| -> Vec<&str> {
-        let names = experiment.servers.iter().map(|server| server.name.as_str());
-        let mut names: Vec<&str> = names
-            .filter(|name| best.among.is_empty() || best.among.iter().any(|one| one == name))
-            .filter(|name| best.expected.iter().any(|one| one == name) == expected)
-            .collect();
-        names.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
-        names
-    };
-    let (own, rivals) = (side(true), side(false));
-    let unmeasured = own.iter().chain(&rivals).find(|name| values(&group(name), &best.metric).is_empty());
-    if let Some(name) = unmeasured {
-        let note = format!("{name} has no valid trial");
-        return Found::of(Sample::Products(Vec::new()), left_out, &note);
+    let is_among = |name: &&str| best.among.is_empty() || best.among.iter().any(|one| one == name);
+    let names = experiment.servers.iter().map(|server| server.name.as_str()).filter(is_among);
+    let (mut own, mut rivals): (Vec<&str>, Vec<&str>) =
+        names.partition(|name| best.expected.iter().any(|one| one == name));
+    for side in [&mut own, &mut rivals] {
+        side.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
     }
+    let unmeasured = own.iter().chain(&rivals).find(|name| values(&group(name), &best.metric).is_empty());
+    let why = unmeasured.map(|name| format!("{name} has no valid trial"));
     let contest = |own: &str, rival: &str| {
         let (of, over) = if best.lowest { (rival, own) } else { (own, rival) };
         let selections = (&of_server(of), &of_server(over));
@@ -183,8 +172,8 @@ fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Foun
     };
     let contests: Vec<Vec<Sample>> =
         own.iter().map(|own| rivals.iter().map(|rival| contest(own, rival)).collect()).collect();
-    let Some(sample) = contests.first().and_then(|contests| contests.first()).cloned() else {
-        let note = "there is no server to compare with";
+    let Some(sample) = contests.iter().flatten().next().filter(|_| why.is_none()).cloned() else {
+        let note = why.as_deref().unwrap_or("there is no server to compare with");
         return Found::of(Sample::Products(Vec::new()), left_out, note);
     };
     Found { sample, contests, left_out, note: format!("{} against {}", own[0], rivals[0]) }

@@ -4,11 +4,13 @@
 //! Owns no I/O but reading the clock, and knows nothing of networks.
 //!
 //! The modules: `units` has rates, sizes and durations; `clock` has time as a value; `rng` has seeded
-//! randomness; `slab` has keys with generations; `counts` has totals with names.
+//! randomness; `slab` has keys with generations; `counts` has totals with names; `digits` has numbers for
+//! readers.
 #![forbid(unsafe_code)]
 
 pub mod clock;
 mod counts;
+pub mod digits;
 pub mod rng;
 pub mod slab;
 pub mod units;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::digits::{in_unit, rounded};
+
 /// Error: a text is not a number with its unit. The message names the accepted texts, and the likely meaning if
 /// there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +74,7 @@ impl Nanos {
 
     /// The span with three significant digits, in the unit that fits: `8.65 ms`, `10.5 s`, `4 s`.
     pub fn approximate(self) -> String {
-        let (name, size) = APPROXIMATE.iter().rfind(|(_, size)| self.0 >= *size).unwrap_or(&APPROXIMATE[0]);
-        format!("{} {name}", three_digits(self.0 as f64 / *size as f64))
+        in_unit(self.0 as f64, &[(" ns", 1.0), (" us", 1e3), (" ms", 1e6), (" s", 1e9)])
     }
 
     /// The difference, or zero if `earlier` is later.
@@ -139,7 +140,7 @@ impl PerSecond {
 
     /// The rate with three significant digits, and whole from 100 up: `8.65/s`, `12346/s`.
     pub fn approximate(self) -> String {
-        format!("{}/s", three_digits(self.0))
+        if self.0 >= 100.0 { format!("{:.0}/s", self.0) } else { format!("{}/s", rounded(self.0, 3)) }
     }
 
     /// The expected number of events in a span of time.
@@ -171,19 +172,6 @@ impl Limit {
     }
 }
 
-/// A number with three significant digits, whole from 100 up.
-fn three_digits(value: f64) -> String {
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
-    };
-    let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
 /// Splits `12.5ms` into 12.5 and `ms`.
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -198,9 +186,6 @@ fn in_largest_unit(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]
         units.iter().rfind(|(_, size)| value >= *size && value.is_multiple_of(*size)).unwrap_or(&units[0]);
     write!(f, "{}{}", value / size, name)
 }
-
-/// The units of approximate times.
-const APPROXIMATE: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 const TIME: [(&str, u64); 6] = [
     ("ns", 1),
@@ -382,6 +367,7 @@ mod tests {
         let shown = [0, 999, 1_500, 23_456_000, 512_000_000, 2_000_000_000, 10_500_000_000, 600_000_000_000];
         let shown = shown.map(|nanos| Nanos(nanos).approximate());
         assert_eq!(shown, ["0 ns", "999 ns", "1.5 us", "23.5 ms", "512 ms", "2 s", "10.5 s", "600 s"]);
+        assert_eq!([999_600, 999_600_000].map(|nanos| Nanos(nanos).approximate()), ["1 ms", "1 s"]);
         let shown = [0.0, 8.654, 12.04, 12_345.6].map(|rate| PerSecond(rate).approximate());
         assert_eq!(shown, ["0/s", "8.65/s", "12/s", "12346/s"]);
     }

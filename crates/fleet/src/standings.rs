@@ -1,22 +1,31 @@
 //! The agents of a run in progress, for the live view: an agent's interval is shown when all its threads have told of
-//! it.
+//! it. Intervals that some threads have yet to tell of stay apart.
 
 use base::Nanos;
 use load::{AgentPhase, AgentStanding};
 use record::{Outcome, Point};
 
+/// The most intervals of an agent that await a slower thread; the oldest are dropped.
+const OPEN_MOST: usize = 16;
+
 /// The agents in the order of their shares.
 #[derive(Default)]
 pub(crate) struct Standings {
     shown: Vec<AgentStanding>,
+    awaited: Vec<Awaited>,
+}
+
+/// The intervals of an agent that are not complete.
+struct Awaited {
+    /// The number of threads.
+    threads: usize,
+    /// Oldest first.
     open: Vec<Open>,
 }
 
 /// An agent's interval that some of its threads have told of.
 #[derive(Default)]
 struct Open {
-    /// The number of threads.
-    threads: usize,
     /// Threads that have reported the interval that ends at `at_s`.
     told: usize,
     at_s: f64,
@@ -29,10 +38,10 @@ impl Standings {
     /// Agents with these names and numbers of threads, before the start.
     pub fn new(agents: impl Iterator<Item = (String, usize)>) -> Standings {
         let standing = |(name, threads)| {
-            (AgentStanding { name, ..AgentStanding::default() }, Open { threads, ..Open::default() })
+            (AgentStanding { name, ..AgentStanding::default() }, Awaited { threads, open: Vec::new() })
         };
-        let (shown, open) = agents.map(standing).unzip();
-        Standings { shown, open }
+        let (shown, awaited) = agents.map(standing).unzip();
+        Standings { shown, awaited }
     }
 
     /// Returns the agents.
@@ -43,25 +52,31 @@ impl Standings {
     /// Adds an interval of one thread of an agent. Returns true if all its threads have reported the interval.
     pub fn tell(&mut self, index: u32, point: &Point) -> bool {
         let index = index as usize;
-        let (Some(open), Some(shown)) = (self.open.get_mut(index), self.shown.get_mut(index)) else {
+        let (Some(Awaited { threads, open }), Some(shown)) =
+            (self.awaited.get_mut(index), self.shown.get_mut(index))
+        else {
             return false;
         };
-        if point.at_s > open.at_s {
-            *open = Open { threads: open.threads, at_s: point.at_s, ..Open::default() };
-        }
-        let per_s = |count: u64| count as f64 / point.interval_s.max(1e-9);
-        open.told += 1;
-        open.offered_per_s += per_s(point.offered);
-        open.replies_per_s += per_s(point.replies);
-        open.lateness_p99 = open.lateness_p99.max(Nanos(point.lateness_ns.p99));
         shown.errors += point.outcomes.total() - point.outcomes.get(Outcome::Ok);
-        let is_complete = open.told == open.threads;
+        let at = open.partition_point(|interval| interval.at_s < point.at_s);
+        if open.get(at).is_none_or(|interval| interval.at_s > point.at_s) {
+            open.insert(at, Open { at_s: point.at_s, ..Open::default() });
+        }
+        let interval = &mut open[at];
+        let per_s = |count: u64| count as f64 / point.interval_s.max(1e-9);
+        interval.told += 1;
+        interval.offered_per_s += per_s(point.offered);
+        interval.replies_per_s += per_s(point.replies);
+        interval.lateness_p99 = interval.lateness_p99.max(Nanos(point.lateness_ns.p99));
+        let is_complete = interval.told == *threads;
         if is_complete {
             shown.phase = AgentPhase::Running;
-            shown.offered_per_s = open.offered_per_s;
-            shown.replies_per_s = open.replies_per_s;
-            shown.lateness_p99 = open.lateness_p99;
+            shown.offered_per_s = interval.offered_per_s;
+            shown.replies_per_s = interval.replies_per_s;
+            shown.lateness_p99 = interval.lateness_p99;
+            open.drain(..=at);
         }
+        open.drain(..open.len().saturating_sub(OPEN_MOST));
         is_complete
     }
 
@@ -98,5 +113,19 @@ mod tests {
         standings.end(0, AgentPhase::Lost);
         assert_eq!((standings.all()[0].phase, standings.all()[0].offered_per_s), (AgentPhase::Lost, 0.0));
         assert_eq!(standings.all()[1].phase, AgentPhase::Ready);
+    }
+
+    #[test]
+    fn intervals_of_a_slower_thread_are_not_mixed_with_newer_ones() {
+        let mut standings = Standings::new([("a".to_owned(), 2)].into_iter());
+        assert!(!standings.tell(0, &point(0.5, 10, 0)) && !standings.tell(0, &point(1.0, 20, 0)));
+        for (at_s, offered_per_s) in [(0.5, 22.0), (1.0, 42.0)] {
+            assert!(standings.tell(0, &point(at_s, 1, 0)), "both threads have told");
+            assert_eq!(standings.all()[0].offered_per_s, offered_per_s);
+        }
+        for number in 2..99 {
+            assert!(!standings.tell(0, &point(f64::from(number), 1, 0)), "one thread has fallen silent");
+        }
+        assert_eq!(standings.awaited[0].open.len(), OPEN_MOST);
     }
 }

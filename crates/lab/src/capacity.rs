@@ -47,7 +47,7 @@ pub struct Capacity {
     pub per_s: f64,
     /// Lower and upper bound of the capacity.
     pub interval_per_s: [f64; 2],
-    /// True if the generator was the limit: the capacity is then at least `per_s`.
+    /// True if the generator was the limit, or no load was too much: the capacity is then at least `per_s`.
     pub lower_bound_only: bool,
 }
 
@@ -92,6 +92,8 @@ pub fn enclose<E>(
         }
         rate *= 2.0;
     }
+    // A server that kept up with every load can do more than anyone offers.
+    bracket.limited |= bracket.high.is_infinite();
     // A first guess that was too high is halved until the server keeps up.
     while bracket.low == 0.0 && bracket.high > 1.0 {
         let rate = bracket.guess.unwrap_or(0.0).clamp(bracket.high / 16.0, bracket.high / 2.0);
@@ -134,7 +136,7 @@ pub struct Bracket {
     pub high: f64,
     /// The goodput at `high`.
     guess: Option<f64>,
-    /// True if the generator was the limit while the server kept up.
+    /// True if the generator was the limit while the server kept up, or the server kept up with every load.
     pub limited: bool,
 }
 
@@ -272,6 +274,14 @@ mod tests {
         assert!(found.lower_bound_only);
         assert!((found.per_s - 30_000.0).abs() < 1.0, "{found:?}");
         assert!(server.runs <= 10, "{} runs", server.runs);
+    }
+
+    #[test]
+    fn a_server_that_keeps_up_with_every_load_is_offered_no_infinite_one() {
+        let mut server = Simulated::new(f64::INFINITY, 0.0, 0.0, Seed(1));
+        let found = server.search();
+        assert!(found.lower_bound_only && found.per_s.is_finite(), "{found:?}");
+        assert_eq!(server.runs, DOUBLINGS + CONFIRMATIONS);
     }
 
     #[test]

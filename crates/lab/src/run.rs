@@ -115,10 +115,10 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     let topology = Topology::with(&test_bed::options(&experiment, None, surroundings.cpus))
         .context("cannot make the network")?;
     let run = run_record(options, &experiment, &topology, plan.len(), surroundings.clock)?;
-    for warning in &run.topology.warnings {
+    let store = Store::open(options.out.clone(), run)?;
+    for warning in store.run.topology.warnings.iter().chain(&store.run.warnings) {
         surroundings.progress.say(&format!("warning: {warning}"));
     }
-    let store = Store::open(options.out.clone(), run)?;
     // This process belongs to the client and must not take time from the server.
     sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
     drop(topology);

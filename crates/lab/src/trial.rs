@@ -102,6 +102,9 @@ pub struct Seen {
     pub queue: Option<QueueDepth>,
     /// The server's status page, counters as differences over the run.
     pub status: Option<Value>,
+    /// The time between the two looks at the status page, in seconds: the start of the generator, its warm-up, the
+    /// measured time, and the wait for the last replies.
+    pub status_over_s: f64,
 }
 
 /// The equipment of a run besides the server, which is made once and used for all runs.
@@ -122,7 +125,7 @@ impl Conductor<'_> {
     /// # Errors
     /// [`LoadError`]. A generator that could not offer the load is not an error: the result says so.
     pub fn offer(&mut self, server: &mut RunningServer, run: LoadRun) -> Result<Seen, LoadError> {
-        let status_before = server.status(self.topology);
+        let (status_from, status_before) = (self.clock.now(), server.status(self.topology));
         let most = if run.stack == Stack::AfXdp { 1 } else { THREADS_MAX };
         let threads = self.topology.client.cpus.len().min(most);
         let program = self
@@ -158,8 +161,9 @@ impl Conductor<'_> {
         // A generator that ended early leaves the time until now.
         let from = watch.from.unwrap_or_else(|| now.clone());
         let elapsed = watch.to.unwrap_or(now).since(&from);
+        let status_over_s = (self.clock.now() - status_from).as_secs_f64();
         let status = difference(status_before, server.status(self.topology));
-        Ok(Seen { load, elapsed, queue: watch.queue.summary(), status })
+        Ok(Seen { load, elapsed, queue: watch.queue.summary(), status, status_over_s })
     }
 
     /// Waits until the server has accepted and finished the connections of an earlier run, for `at_most`. TIME-WAIT

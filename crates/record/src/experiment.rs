@@ -128,7 +128,7 @@ pub struct CapacityRecord {
 pub enum Flaw {
     /// The generator could not offer the scheduled load.
     GeneratorLimited,
-    /// Something else was busy on the CPUs of server or client.
+    /// Other work ran on the client's CPUs.
     Noisy,
     /// The server ended while it was under load.
     ServerDied,

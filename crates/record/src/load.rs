@@ -422,12 +422,10 @@ impl LoadResult {
         if self.duration_s > 0.0 { self.retries.offered as f64 / self.duration_s } else { 0.0 }
     }
 
-    /// Returns the offered load over the demand: 1 without retries.
+    /// Returns the offered load over the demand: 1 without retries, and infinite if the demand came before the
+    /// measured time.
     pub fn amplification(&self) -> f64 {
-        match self.offered - self.retries.offered {
-            0 => 1.0,
-            demand => self.offered as f64 / demand as f64,
-        }
+        amplification(self.offered, self.retries.offered)
     }
 
     /// Returns the number of requests that were due before the run ended.
@@ -462,6 +460,12 @@ impl LoadResult {
     }
 }
 
+fn amplification(offered: u64, retries: u64) -> f64 {
+    // A file may hold more retries than requests.
+    let demand = offered.saturating_sub(retries);
+    if offered.min(retries) == 0 { 1.0 } else { offered as f64 / demand as f64 }
+}
+
 fn balance(whose: &str, offered: u64, outcomes: &Outcomes, in_flight: u64) -> Result<(), Unbalanced> {
     let ended = outcomes.total();
     if offered == ended + in_flight {
@@ -490,6 +494,13 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
         }
+    }
+
+    #[test]
+    fn an_amplification_without_demand_is_infinite() {
+        let of = |(offered, retries)| amplification(offered, retries);
+        assert_eq!([(0, 0), (0, 9), (9, 0), (9, 6)].map(of), [1.0, 1.0, 1.0, 3.0]);
+        assert_eq!([(9, 9), (6, 9)].map(of), [f64::INFINITY; 2]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Manifest {
             started_unix_s: started.seconds,
             kernel: first_line("/proc/sys/kernel/osrelease"),
             cpu: after_colon("/proc/cpuinfo", "model name"),
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpus: online(&fs::read_to_string("/proc/stat").unwrap_or_default()),
             cpus_allowed: after_colon("/proc/self/status", "Cpus_allowed_list"),
             descriptor_limit: descriptor_limit(),
             sysctls: SYSCTLS
@@ -69,6 +69,11 @@ impl Manifest {
                 .collect(),
         }
     }
+}
+
+/// Counts the processors in the text of `/proc/stat`, which lists those that are online behind their sum.
+fn online(stat: &str) -> usize {
+    stat.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1).max(1)
 }
 
 /// Returns a file's first line, or an empty text if the file cannot be read.
@@ -101,5 +106,11 @@ mod tests {
         assert!(manifest.descriptor_limit.is_some());
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+
+    #[test]
+    fn processors_are_counted_whatever_this_process_may_use() {
+        assert_eq!(online("cpu  9 9\ncpu0 4 5\ncpu3 5 4\nintr 5\n"), 2);
+        assert_eq!(online(""), 1);
     }
 }

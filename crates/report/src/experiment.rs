@@ -36,7 +36,7 @@ use crate::frame::render;
 
 use claims::HOW_JUDGED;
 pub use claims::{ClaimRow, Score};
-pub use markdown::{claims_table, push_finding, push_section};
+pub use markdown::{claims_table, escaped, push_finding, push_section};
 pub use section::Section;
 
 /// The schema of `summary.json`.

@@ -1,30 +1,11 @@
 //! Formats of numbers and dates for readers: three significant digits, a unit, no false precision.
 
-/// `11.8k`, `930`, `0.25`, `1.2M`: three significant digits and a decimal prefix.
-pub fn count(value: f64) -> String {
-    let rounded = round_to_three(value);
-    match rounded.abs() {
-        size if size >= 1e9 => format!("{}G", digits(rounded / 1e9)),
-        size if size >= 1e6 => format!("{}M", digits(rounded / 1e6)),
-        size if size >= 1e3 => format!("{}k", digits(rounded / 1e3)),
-        _ => digits(rounded),
-    }
-}
-
-/// `11.8k/s`.
-pub fn rate(per_s: f64) -> String {
-    format!("{}/s", count(per_s))
-}
+pub use base::digits::{count, rate};
+use base::digits::{in_unit, rounded};
 
 /// Nanoseconds as `85 µs`, `140 ms`, `1.2 s`.
 pub fn time(ns: f64) -> String {
-    let rounded = round_to_three(ns);
-    match rounded.abs() {
-        size if size >= 1e9 => format!("{} s", digits(rounded / 1e9)),
-        size if size >= 1e6 => format!("{} ms", digits(rounded / 1e6)),
-        size if size >= 1e3 => format!("{} µs", digits(rounded / 1e3)),
-        _ => format!("{} ns", digits(rounded)),
-    }
+    in_unit(ns, &[(" ns", 1.0), (" µs", 1e3), (" ms", 1e6), (" s", 1e9)])
 }
 
 /// A lower bound of a time, in nanoseconds: `> 4 s`.
@@ -38,7 +19,7 @@ pub fn percent(share: f64) -> String {
     if value.abs() >= 1.0 || value == 0.0 {
         format!("{value:.0} %")
     } else {
-        format!("{} %", digits(round_to(value, 1)))
+        format!("{} %", rounded(value, 1))
     }
 }
 
@@ -47,12 +28,12 @@ pub fn multiple(factor: f64) -> String {
     if factor.is_infinite() {
         return "∞".to_owned();
     }
-    format!("{}×", digits(round_to_three(factor)))
+    format!("{}×", rounded(factor, 3))
 }
 
 /// A plain number with at most three significant digits.
 pub fn number(value: f64) -> String {
-    digits(round_to_three(value))
+    rounded(value, 3)
 }
 
 /// `1 trial`, `2 trials`.
@@ -80,41 +61,9 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 
-fn round_to_three(value: f64) -> f64 {
-    round_to(value, 3)
-}
-
-fn round_to(value: f64, significant: i32) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let exponent = significant - 1 - value.abs().log10().floor() as i32;
-    // Division by a power of ten is exact; multiplication by its inverse is not.
-    if exponent >= 0 {
-        let scale = 10f64.powi(exponent);
-        (value * scale).round() / scale
-    } else {
-        let scale = 10f64.powi(-exponent);
-        (value / scale).round() * scale
-    }
-}
-
-/// A number already rounded, without trailing zeros.
-fn digits(value: f64) -> String {
-    let text = format!("{value:.4}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn three_digits_and_a_prefix() {
-        let shown = [0.0, 0.25, 0.123_45, 42.0, 999.6, 1_000.0, 11_849.0, 250_000.0, 1.25e6].map(count);
-        assert_eq!(shown, ["0", "0.25", "0.123", "42", "1k", "1k", "11.8k", "250k", "1.25M"]);
-    }
 
     #[test]
     fn times_pick_their_unit() {
@@ -124,8 +73,14 @@ mod tests {
 
     #[test]
     fn shares_and_multiples() {
-        assert_eq!([0.0, 0.004, 0.934, 1.0].map(percent), ["0 %", "0.4 %", "93 %", "100 %"]);
-        assert_eq!([0.5, 1.0, 2.25, f64::INFINITY].map(multiple), ["0.5×", "1×", "2.25×", "∞"]);
+        assert_eq!(
+            [0.0, 2e-7, 0.004, 0.934, 1.0].map(percent),
+            ["0 %", "0.00002 %", "0.4 %", "93 %", "100 %"]
+        );
+        assert_eq!(
+            [3e-5, 0.5, 1.0, 2.25, f64::INFINITY].map(multiple),
+            ["0.00003×", "0.5×", "1×", "2.25×", "∞"]
+        );
     }
 
     #[test]

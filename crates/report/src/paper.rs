@@ -13,7 +13,9 @@ use serde::Serialize;
 use analysis::Analysed;
 use analysis::claims::{Origin, judge_together};
 
-use crate::experiment::{ClaimRow, Score, Section, Summary, claims_table, push_finding, push_section};
+use crate::experiment::{
+    ClaimRow, Score, Section, Summary, claims_table, escaped, push_finding, push_section,
+};
 use crate::frame::render;
 
 const TITLE: &str = "What the papers found, and what is found today";
@@ -110,14 +112,14 @@ fn score(runs: &[(&str, Analysed)]) -> String {
 }
 
 fn markdown(page: &Page) -> String {
-    let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", page.title, page.lede, page.score);
+    let mut out = format!("# {}\n\n{}\n\n**{}**\n\n", page.title, escaped(&page.lede), page.score);
     page.sections.iter().for_each(|section| push_finding(&mut out, section));
     out.push_str(&claims_table(&page.claims, true));
     for warning in &page.warnings {
-        out.push_str(&format!("- {warning}\n"));
+        out.push_str(&format!("- {}\n", escaped(warning)));
     }
     for section in &page.sections {
-        out.push_str(&format!("\n## {}\n\n", section.title));
+        out.push_str(&format!("\n## {}\n\n", escaped(&section.title)));
         push_section(&mut out, section, "###");
     }
     out
@@ -134,6 +136,22 @@ fn url_path(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_of_a_record_is_no_markup() {
+        let page = Page {
+            title: TITLE,
+            version: String::new(),
+            lede: "On Linux *6*.".to_owned(),
+            score: String::new(),
+            claims: Vec::new(),
+            warnings: vec!["a_b <c> is left out.".to_owned()],
+            sections: Vec::new(),
+            lines_most: 0,
+        };
+        let text = markdown(&page);
+        assert!(text.contains(r"On Linux \*6\*.") && text.contains(r"- a\_b \<c> is left out."), "{text}");
+    }
 
     #[test]
     fn names_of_folders_become_references() {

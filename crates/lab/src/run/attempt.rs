@@ -133,13 +133,13 @@ impl Run<'_> {
         } else if !restart {
             self.kept = Some((point.server, point.axes, test_bed));
         }
-        self.fill(trial, seen, time.total().as_secs_f64());
+        self.fill(trial, seen);
         Ok(())
     }
 
     /// Fills the record with the result of a load run.
-    fn fill(&self, trial: &mut TrialRecord, seen: Seen, run_s: f64) {
-        trial.metrics = metrics::of_load(&seen, trial.capacity_per_s, run_s);
+    fn fill(&self, trial: &mut TrialRecord, seen: Seen) {
+        trial.metrics = metrics::of_load(&seen, trial.capacity_per_s);
         match seen.load.verdict {
             Verdict::Valid | Verdict::Degraded => {}
             Verdict::GeneratorLimited => trial.flaws.push(Flaw::GeneratorLimited),

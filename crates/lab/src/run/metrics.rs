@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Distribution, KernelDrops};
+use record::{Distribution, KernelDrops, Population};
 use serde_json::Value;
 
 use crate::trial::Seen;
@@ -11,7 +11,7 @@ use crate::trial::Seen;
 pub type Metrics = BTreeMap<String, f64>;
 
 /// Returns the metrics of a load run.
-pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics {
+pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>) -> Metrics {
     let mut metrics = Metrics::new();
     let mut put = |name: &str, value: f64| {
         metrics.insert(name.to_owned(), value);
@@ -55,16 +55,25 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>, run_s: f64) -> Metrics 
     }
     drops(&mut metrics, &seen.elapsed.drops);
     if let Some(status) = &seen.status {
-        from_status(&mut metrics, status, run_s);
+        from_status(&mut metrics, status, seen.status_over_s);
     }
-    for (text, population) in &load.populations {
-        // `idle:6000` of one point and `idle:3000` of another are the same population.
-        let kind = text.split(':').next().unwrap_or_default();
-        if let Ok(Value::Object(figures)) = serde_json::to_value(population) {
-            flatten(&mut metrics, &format!("population_{kind}"), &figures);
-        }
-    }
+    populations(&mut metrics, &load.populations);
     metrics
+}
+
+/// Adds the figures of populations by their kinds: `idle:6000` of one point and `idle:3000` of another are the same
+/// population. Counts and rates of several populations of one kind add up; their latencies do not.
+fn populations(metrics: &mut Metrics, populations: &BTreeMap<String, Population>) {
+    fn kind(text: &str) -> &str {
+        text.split(':').next().unwrap_or_default()
+    }
+    for (text, population) in populations {
+        let Ok(Value::Object(mut figures)) = serde_json::to_value(population) else { continue };
+        if populations.keys().filter(|other| kind(other) == kind(text)).count() > 1 {
+            figures.remove("latency_intended_ns");
+        }
+        flatten(metrics, &format!("population_{}", kind(text)), &figures);
+    }
 }
 
 /// Returns the cores that other processes than the generator kept busy on the client's CPUs.
@@ -107,9 +116,9 @@ fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
     put("retransmissions_per_s", drops.retransmitted);
 }
 
-/// The status page counts over the whole run, warm-up included.
-fn from_status(metrics: &mut Metrics, status: &Value, run_s: f64) {
-    let per_s = |count: f64| count / run_s.max(f64::MIN_POSITIVE);
+/// The counters of the status page count from the look before the run to the one after it.
+fn from_status(metrics: &mut Metrics, status: &Value, over_s: f64) {
+    let per_s = |count: f64| count / over_s.max(f64::MIN_POSITIVE);
     for (name, key) in [("accepts_per_s", "accepts"), ("accept_phases_per_s", "accept_phases")] {
         if let Some(count) = status[key].as_f64() {
             metrics.insert(name.to_owned(), per_s(count));
@@ -127,14 +136,14 @@ fn from_status(metrics: &mut Metrics, status: &Value, run_s: f64) {
     }
 }
 
-/// Adds the numbers of nested objects by joined names: `population_idle_established`.
+/// Adds the numbers of nested objects to those of their joined names: `population_idle_connections_established`.
 fn flatten(metrics: &mut Metrics, prefix: &str, object: &serde_json::Map<String, Value>) {
     for (name, value) in object {
         let name = format!("{prefix}_{name}");
         match value {
             Value::Object(inner) => flatten(metrics, &name, inner),
             Value::Number(number) => {
-                metrics.extend(number.as_f64().map(|number| (name, number)));
+                *metrics.entry(name).or_default() += number.as_f64().unwrap_or_default();
             }
             _ => {}
         }
@@ -198,6 +207,49 @@ mod tests {
         let known =
             |name: &str| metric(name).is_some() || FAMILIES.iter().any(|family| name.starts_with(family));
         assert!(metrics.keys().all(|name| known(name)), "{metrics:?}");
+    }
+
+    #[test]
+    fn a_servers_counters_are_divided_by_the_time_between_both_looks() {
+        let none = Distribution::default();
+        let load = json!({
+            "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 10, "in_flight_at_end": 0,
+            "outcomes": { "ok": 10 }, "connections": { "attempted": 10, "established": 10, "sockets_peak": 1 },
+            "offered_per_s": 10.0, "sent_per_s": 10.0, "replies_per_s": 10.0, "goodput_per_s": 10.0,
+            "content_bytes_per_s": 0.0, "latency_intended_ns": none, "latency_sent_ns": none, "connect_ns": none,
+            "lateness_ns": none, "generator_cpu": 0.1, "populations": {}, "series": [], "verdict": "valid",
+            "reasons": [], "manifest": record::Manifest::default(),
+        });
+        let seen = Seen {
+            load: serde_json::from_value(load).unwrap(),
+            elapsed: stage::kernel::Elapsed {
+                drops: KernelDrops::default(),
+                server_cpu: 0.0,
+                client_cpu: 0.0,
+                cpu_busy: BTreeMap::new(),
+            },
+            queue: None,
+            status: Some(json!({ "accepts": 30 })),
+            status_over_s: 4.0,
+        };
+        let metrics = of_load(&seen, None);
+        assert_eq!((metrics["accepts_per_s"], metrics["replies_per_s"]), (7.5, 10.0));
+    }
+
+    #[test]
+    fn populations_of_one_kind_add_up() {
+        let clients = |clients| Population { clients, replies_per_s: 0.5, ..Population::default() };
+        let of = |texts: [(&str, u64); 3]| {
+            let mut metrics = Metrics::new();
+            populations(&mut metrics, &texts.map(|(text, count)| (text.to_owned(), clients(count))).into());
+            metrics
+        };
+        let metrics = of([("idle:100", 100), ("idle:50,half-request", 50), ("hot:8", 8)]);
+        let figure = |name: &str| metrics.get(&format!("population_{name}")).copied();
+        assert_eq!(["idle_clients", "hot_clients"].map(figure), [Some(150.0), Some(8.0)]);
+        assert_eq!(["idle_replies_per_s", "hot_replies_per_s"].map(figure), [Some(1.0), Some(0.5)]);
+        let latency = ["idle_latency_intended_ns_count", "hot_latency_intended_ns_count"];
+        assert_eq!(latency.map(figure), [None, Some(0.0)]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use record::Manifest;
 use record::experiment::{Directory, Flaw, RunRecord, TrialRecord};
 use record::file::{self, RecordError};
 
@@ -68,9 +69,17 @@ impl Store {
                     directory.path.display(),
                 );
             }
-            // A run that was broken off tries the excluded servers again.
-            let servers = if earlier.finished { earlier.servers } else { run.servers };
-            run = RunRecord { servers, ..earlier };
+            let (first, now) = (machine(&earlier.manifest), machine(&run.manifest));
+            run = earlier;
+            if !run.finished {
+                // A run that was broken off tries the excluded servers again.
+                run.servers.iter_mut().for_each(|server| server.excluded = None);
+                let moved =
+                    format!("The run began on {first} and continued on {now}; do not compare their trials.");
+                if first != now && !run.warnings.contains(&moved) {
+                    run.warnings.push(moved);
+                }
+            }
         }
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         for trial in directory.attempts()?.0 {
@@ -133,11 +142,18 @@ impl Store {
     }
 }
 
+/// Returns the parts of a machine that decide a trial's figures, in words.
+fn machine(manifest: &Manifest) -> String {
+    let cpus = |side: &str| manifest.config.get(side).map_or("", String::as_str);
+    let (server, client) = (cpus("server_cpus"), cpus("client_cpus"));
+    format!("{} with Linux {} (server's CPUs {server}, client's {client})", manifest.cpu, manifest.kernel)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::experiment::{Form, RUN_SCHEMA, TRIAL_SCHEMA};
-    use record::{Manifest, Topology, TopologyKind};
+    use record::experiment::{Form, RUN_SCHEMA, ServerRecord, TRIAL_SCHEMA};
+    use record::{Topology, TopologyKind};
 
     fn run(text: &str) -> RunRecord {
         RunRecord {
@@ -201,6 +217,39 @@ mod tests {
         store.flush().unwrap();
         let store = Store::open(folder.path().to_owned(), elsewhere).unwrap();
         assert_eq!(store.run.topology.kind, TopologyKind::Loopback);
+    }
+
+    #[test]
+    fn a_part_of_a_run_keeps_its_command_lines_and_tries_excluded_servers_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = ServerRecord { name: "b".to_owned(), command: Vec::new(), excluded: None };
+        let fresh = RunRecord { servers: vec![server], ..run("a") };
+        let mut store = Store::open(folder.path().to_owned(), fresh.clone()).unwrap();
+        store.run.servers[0].command = vec!["inrush".to_owned()];
+        store.run.servers[0].excluded = Some("no start".to_owned());
+        store.flush().unwrap();
+        let mut store = Store::open(folder.path().to_owned(), fresh.clone()).unwrap();
+        assert_eq!(store.run.servers[0].command, ["inrush"]);
+        assert_eq!(store.run.servers[0].excluded, None);
+        store.run.servers[0].excluded = Some("no start".to_owned());
+        store.run.finished = true;
+        store.flush().unwrap();
+        let store = Store::open(folder.path().to_owned(), fresh).unwrap();
+        assert!(store.run.servers[0].excluded.is_some());
+    }
+
+    #[test]
+    fn a_run_that_goes_on_elsewhere_names_both_machines_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let on = |kernel: &str| {
+            let manifest = Manifest { kernel: kernel.to_owned(), cpu: "X".to_owned(), ..Manifest::default() };
+            Store::open(folder.path().to_owned(), RunRecord { manifest, ..run("a") }).unwrap().run
+        };
+        assert!(on("6.1").warnings.is_empty() && on("6.1").warnings.is_empty());
+        let (first, second) = (on("6.2"), on("6.2"));
+        assert_eq!(first.warnings.len(), 1);
+        assert!(["Linux 6.1", "Linux 6.2"].iter().all(|name| first.warnings[0].contains(name)), "{first:?}");
+        assert_eq!((&second.warnings, &second.manifest.kernel[..]), (&first.warnings, "6.1"));
     }
 
     #[test]

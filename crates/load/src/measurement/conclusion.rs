@@ -1,6 +1,7 @@
 //! The summary of a run in one line: the offered load, the replies in time, the failures.
 
-use base::{Nanos, PerSecond};
+use base::Nanos;
+use base::digits::rate;
 use record::{Latency, LoadResult, Outcome, Verdict};
 
 /// The most outcomes that the line names; the others are one sum.
@@ -24,9 +25,9 @@ fn figures(result: &LoadResult) -> String {
     let times = format!("p50 {}, p99 {}", shown(latency, latency.p50), shown(latency, latency.p99));
     format!(
         "{} were offered for {}, and {} came back correct and in time ({times}); {}.",
-        PerSecond(result.offered_per_s).approximate(),
+        rate(result.offered_per_s),
         Nanos::from_secs_f64(result.duration_s).approximate(),
-        PerSecond(result.goodput_per_s).approximate(),
+        rate(result.goodput_per_s),
         failed(result)
     )
 }
@@ -94,6 +95,8 @@ mod tests {
             "200/s were offered for 10 s, and 200/s came back correct and in time (p50 1.2 ms, p99 8.65 ms); none failed."
         );
         assert!(of(&good, Some("All are redirects.")).ends_with("; none failed. All are redirects."));
+        (good.offered_per_s, good.goodput_per_s) = (12_345.6, 12_345.6);
+        assert!(of(&good, None).starts_with("12.3k/s were offered"), "as on the page");
         let hung = run(&[], 2_000);
         assert_eq!(
             of(&hung, None),

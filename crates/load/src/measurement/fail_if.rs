@@ -3,8 +3,9 @@
 //! A name, one of `> >= < <=`, and a value in the unit of the name:
 //!
 //! - `p50 p90 p95 p99 p99.9 max mean`: latency from the intended time (a time), of all requests that were
-//!   due. A request without a correct reply counts as longer than any bound. The prefixes `sent-`, `connect-`
-//!   and `lateness-` select other distributions.
+//!   due. A request without a correct reply counts as longer than any bound. In `mean` it counts as the longest
+//!   time that the run could have seen, so the mean is a lower bound. The prefixes `sent-`, `connect-` and
+//!   `lateness-` select other distributions.
 //! - `offered retries sent replies goodput`: requests per second (a rate).
 //! - `errors`: requests that were due and had no correct reply when the run ended ([`LoadResult::failed`]).
 //!   The value is a count, or with `%` a share of the requests that were due.

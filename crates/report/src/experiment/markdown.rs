@@ -141,7 +141,7 @@ fn push_table(out: &mut String, depth: &str, heading: &str, table: &Table) {
 }
 
 /// Text on one line in which nothing is markup.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

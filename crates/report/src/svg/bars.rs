@@ -72,7 +72,7 @@ impl BarChart {
     /// The chart as one `svg` element.
     pub fn draw(&self) -> String {
         let (width, height) = self.size;
-        let y = Axis::to_round(self.y_max, 5, (height - 46.0, 34.0));
+        let y = Axis::to_round((0.0, self.y_max), 5, (height - 46.0, 34.0));
         let (bottom, top) = y.range_px();
         let (title_id, desc_id) = (format!("{}-title", self.id), format!("{}-desc", self.id));
         let mut markup = Markup::default();

@@ -43,9 +43,9 @@ impl AxisSpec {
 /// The layout of values along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisKind {
-    /// From zero to a round number.
+    /// Over zero and all values, to round numbers.
     Linear,
-    /// From zero to the largest value.
+    /// Over zero and all values, and little more.
     Tight,
     /// Logarithmic.
     Log,
@@ -243,12 +243,14 @@ impl LineChart {
 
 fn axis(spec: &AxisSpec, values: impl Iterator<Item = f64>, steps: usize, px: (f64, f64)) -> Axis {
     let values = values.chain(spec.also.iter().copied());
-    let max =
-        |values: &mut dyn Iterator<Item = f64>| values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+    let ends = |values: &mut dyn Iterator<Item = f64>| {
+        let shown = values.filter(|value| value.is_finite());
+        shown.fold((0.0_f64, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)))
+    };
     let mut values = values;
     match spec.kind {
-        AxisKind::Linear => Axis::to_round(max(&mut values), steps, px),
-        AxisKind::Tight => Axis::to_value(max(&mut values), steps, px),
+        AxisKind::Linear => Axis::to_round(ends(&mut values), steps, px),
+        AxisKind::Tight => Axis::to_value(ends(&mut values), steps, px),
         AxisKind::Log => Axis::log(values, px),
         AxisKind::Categories => Axis::places(spec.categories.len(), px),
     }
@@ -333,6 +335,12 @@ mod tests {
         assert_eq!(heights.len(), 9);
         assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_STEP_PX - 1e-9), "{heights:?}");
         assert!(heights[8] <= axes.y.range_px().0 && heights[0] > 0.0);
+    }
+
+    #[test]
+    fn a_negative_point_lies_below_zero() {
+        let axes = chart(vec![series("a", 0, &[(-1.0, -2.0), (2.0, 3.0)])], AxisKind::Linear).axes();
+        assert!(axes.y.place(-2.0) > axes.y.place(0.0) && axes.x.place(-1.0) < axes.x.place(0.0));
     }
 
     #[test]

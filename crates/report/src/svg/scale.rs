@@ -44,24 +44,24 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From zero to a round number not below `max`, in about `count` steps.
-    pub fn to_round(max: f64, count: usize, px: (f64, f64)) -> Axis {
-        let max = positive_or_one(max);
-        let step = nice_at_least(max / count as f64);
-        let steps = (max / step - 1e-9).ceil().max(1.0);
-        Axis::linear(steps * step, step, px)
+    /// Over zero and the least and the largest value, from one round number to another, in about `count` steps.
+    pub fn to_round(ends: (f64, f64), count: usize, px: (f64, f64)) -> Axis {
+        let (low, high) = with_zero(ends);
+        let step = nice_at_least((high - low) / count as f64);
+        let round = |size: f64| (size / step - 1e-9).ceil() * step;
+        Axis::linear((-round(-low), round(high)), step, px)
     }
 
-    /// From zero to a little more than `max`, so that no room is wasted.
-    pub fn to_value(max: f64, count: usize, px: (f64, f64)) -> Axis {
-        let max = positive_or_one(max);
-        Axis::linear(max * 1.02, nice_at_least(max / count as f64), px)
+    /// Over zero and a little more than the least and the largest value, so that no room is wasted.
+    pub fn to_value(ends: (f64, f64), count: usize, px: (f64, f64)) -> Axis {
+        let (low, high) = with_zero(ends);
+        Axis::linear((low * 1.02, high * 1.02), nice_at_least((high - low) / count as f64), px)
     }
 
-    fn linear(high: f64, step: f64, (from_px, to_px): (f64, f64)) -> Axis {
-        let last = (high / step + 1e-9).floor() as u32;
-        let ticks = (0..=last).map(|index| f64::from(index) * step).collect();
-        Axis { low: 0.0, high, from_px, to_px, logarithmic: false, ticks }
+    fn linear((low, high): (f64, f64), step: f64, (from_px, to_px): (f64, f64)) -> Axis {
+        let (first, last) = ((low / step - 1e-9).ceil() as i32, (high / step + 1e-9).floor() as i32);
+        let ticks = (first..=last).map(|index| f64::from(index) * step).collect();
+        Axis { low, high, from_px, to_px, logarithmic: false, ticks }
     }
 
     /// Makes `count` equal steps, with a tick in the middle of each.
@@ -112,9 +112,12 @@ impl Axis {
     }
 }
 
-/// The domain needs an end beyond zero even where nothing was measured.
-fn positive_or_one(max: f64) -> f64 {
-    if max.is_finite() && max > 0.0 { max.clamp(SMALLEST, LARGEST) } else { 1.0 }
+/// Returns the least and the largest value with zero among them. The domain needs a width even where nothing was
+/// measured.
+fn with_zero((least, largest): (f64, f64)) -> (f64, f64) {
+    let drawn = |value: f64| if value.is_finite() { value.clamp(-LARGEST, LARGEST) } else { 0.0 };
+    let (low, high) = (drawn(least).min(0.0), drawn(largest).max(0.0));
+    if high - low >= SMALLEST { (low, high) } else { (0.0, 1.0) }
 }
 
 /// The least of 1, 2, 5 times a power of ten that is not below a positive value.
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_reach_the_largest_value() {
-        let ticks = |max| shown(&Axis::to_round(max, 5, PX), Unit::Count);
+        let ticks = |max| shown(&Axis::to_round((0.0, max), 5, PX), Unit::Count);
         assert_eq!(ticks(11_800.0), ["0", "5k", "10k", "15k"]);
         assert_eq!(ticks(10_000.0), ["0", "2k", "4k", "6k", "8k", "10k"]);
         assert_eq!(ticks(0.07), ["0", "0.02", "0.04", "0.06", "0.08"]);
@@ -153,8 +156,18 @@ mod tests {
     }
 
     #[test]
+    fn a_negative_value_has_a_place_below_zero() {
+        let axis = Axis::to_round((-300.0, 1_100.0), 5, PX);
+        assert_eq!(shown(&axis, Unit::Count), ["-500", "0", "500", "1k", "1.5k"]);
+        assert_eq!((axis.place(-500.0), axis.place(0.0)), (Some(0.0), Some(25.0)));
+        let below = Axis::to_value((-300.0, -200.0), 5, PX);
+        assert_eq!(shown(&below, Unit::Count), ["-300", "-200", "-100", "0"]);
+        assert_eq!(below.place(0.0), Some(100.0));
+    }
+
+    #[test]
     fn a_tight_axis_ends_just_after_the_last_value() {
-        let axis = Axis::to_value(36_000.0, 6, PX);
+        let axis = Axis::to_value((0.0, 36_000.0), 6, PX);
         assert_eq!(shown(&axis, Unit::Count), ["0", "10k", "20k", "30k"]);
         assert!(axis.place(36_000.0).unwrap() > 97.0);
     }
@@ -162,10 +175,11 @@ mod tests {
     #[test]
     fn nothing_measured_still_makes_an_axis() {
         for max in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::MAX, 5e-324] {
-            let axis = Axis::to_round(max, 5, PX);
+            let axis = Axis::to_round((0.0, max), 5, PX);
             assert_eq!(axis.place(0.0), Some(0.0));
             assert!(axis.ticks.len() > 1);
         }
+        assert!(Axis::to_round((f64::MIN, f64::MAX), 5, PX).ticks.iter().all(|tick| tick.is_finite()));
         assert_eq!(Axis::log([].into_iter(), PX).ticks, [1.0, 2.0, 5.0, 10.0]);
     }
 
@@ -175,6 +189,8 @@ mod tests {
         assert_eq!(shown(&few, Unit::Time), ["500 µs", "1 ms", "2 ms", "5 ms", "10 ms", "20 ms", "50 ms"]);
         let many = Axis::log([90e3, 3e9].into_iter(), PX);
         assert_eq!(shown(&many, Unit::Time), ["100 µs", "1 ms", "10 ms", "100 ms", "1 s"]);
+        let small = Axis::log([1e-6, 1e-3].into_iter(), PX);
+        assert_eq!(shown(&small, Unit::Count), ["0.000001", "0.00001", "0.0001", "0.001"]);
     }
 
     #[test]
@@ -189,7 +205,7 @@ mod tests {
 
     #[test]
     fn values_beyond_the_domain_stay_on_the_paper() {
-        let axis = Axis::to_round(10.0, 5, (200.0, 0.0));
+        let axis = Axis::to_round((0.0, 10.0), 5, (200.0, 0.0));
         assert_eq!(axis.place(1e300), Some(0.0));
         assert_eq!(axis.place(5.0), Some(100.0));
     }
