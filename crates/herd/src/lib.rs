@@ -197,11 +197,11 @@ fn choose_count(config: &Config) -> Result<(CountedBy, Option<String>), HerdErro
     }
 }
 
-/// Raises the descriptor limit. A waiter needs at most five: its listener, its interest set or the three of a
-/// child process, and its status file. A reserve covers the rest.
+/// Raises the descriptor limit. A waiter needs at most six: its listener, the three of a child process, and its
+/// two files in /proc. A reserve covers the rest.
 fn raise_descriptor_limit(config: &Config) -> Result<(), HerdError> {
     let most = config.waiters.iter().max().copied().unwrap_or(0) as u64;
-    let needed = most * 5 + 256;
+    let needed = most * 6 + 256;
     match descriptors::raise_limit(needed) {
         Some(allowed) if allowed < needed => Err(HerdError::Descriptors { needed, allowed }),
         _ => {

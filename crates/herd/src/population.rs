@@ -1,8 +1,8 @@
 //! The waiters of one point: starts them, finds them asleep, ends them.
 //!
 //! Waiters are threads of this process, or processes of their own that inherit the listener and the shared
-//! memory. No waiter is left behind. Dropping a population shuts the listeners down and waits for its
-//! threads, or kills its processes; the kernel also kills them if this process dies.
+//! memory. No waiter is left behind. Dropping a population shuts the listeners down, wakes the wait queue and
+//! waits for its threads, or kills its processes; the kernel also kills them if this process dies.
 
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,6 +20,7 @@ use sys::epoll::{self, Operation, bits};
 use sys::process::Child;
 use sys::shared::SharedArray;
 use sys::socket::steer_by_cpu;
+use wake::Event;
 
 use crate::board::Board;
 use crate::error::{HerdError, system};
@@ -57,12 +58,23 @@ pub(crate) struct Population {
     pub address: SocketAddr,
     running: Running,
     board: Arc<SharedArray<AtomicU64>>,
+    words: Arc<SharedArray<AtomicU32>>,
+    epoll: Option<Arc<OwnedFd>>,
     listeners: Vec<Arc<OwnedFd>>,
 }
 
 impl Population {
     /// Starts the waiters; `program` is this program, for processes. Some may not wait yet on return.
     pub fn start(wait: Wait, waiters: usize, tasks: Tasks, program: &Path) -> Result<Population, HerdError> {
+        let mut herd = Population::without_tasks(wait, waiters, tasks)?;
+        for index in 0..herd.tasks() {
+            herd.add(index, program)?;
+        }
+        Ok(herd)
+    }
+
+    /// A population whose waiters and acceptor are still to be started.
+    fn without_tasks(wait: Wait, waiters: usize, tasks: Tasks) -> Result<Population, HerdError> {
         let (listeners, address) = listen(wait, waiters).map_err(system("listen on 127.0.0.1"))?;
         let epoll = shared_epoll(wait, &listeners[0]).map_err(system("make an epoll"))?;
         let memory = system("share memory");
@@ -73,16 +85,19 @@ impl Population {
             Tasks::Threads => Running::Threads(Vec::new()),
             Tasks::Processes => Running::Processes(Vec::new()),
         };
-        let mut herd = Population { wait, waiters, address, running, board, listeners };
-        for index in 0..count {
-            let listener = herd.listeners[index.min(herd.listeners.len() - 1)].clone();
-            let (board, words, epoll) = (herd.board.clone(), words.clone(), epoll.clone());
-            herd.add(Waiter { wait, index, listener, epoll, board, words }, program)?;
-        }
-        Ok(herd)
+        Ok(Population { wait, waiters, address, running, board, words, epoll, listeners })
     }
 
-    fn add(&mut self, waiter: Waiter, program: &Path) -> Result<(), HerdError> {
+    /// Starts the task with this number.
+    fn add(&mut self, index: usize, program: &Path) -> Result<(), HerdError> {
+        let waiter = Waiter {
+            wait: self.wait,
+            index,
+            listener: self.listeners[index.min(self.listeners.len() - 1)].clone(),
+            epoll: self.epoll.clone(),
+            board: self.board.clone(),
+            words: self.words.clone(),
+        };
         match &mut self.running {
             Running::Threads(threads) => {
                 let thread = std::thread::Builder::new().name("waiter".into()).stack_size(STACK_BYTES);
@@ -103,7 +118,12 @@ impl Population {
     /// The thread numbers of all tasks, the acceptor last; `None` until each has begun to wait.
     pub fn threads(&self) -> Option<Vec<Pid>> {
         let board = self.board();
-        (0..self.board.len() / Board::words(1)).map(|task| board.thread(task)).collect()
+        (0..self.tasks()).map(|task| board.thread(task)).collect()
+    }
+
+    /// The number of tasks, the acceptor included.
+    fn tasks(&self) -> usize {
+        self.board.len() / Board::words(1)
     }
 
     /// Returns true if the tasks are processes.
@@ -146,6 +166,9 @@ impl Drop for Population {
                 // An error means that the listener was shut down already.
                 let _ = rustix::net::shutdown(&**listener, Shutdown::Both);
             }
+            // The acceptor, which otherwise does this, may have failed. A waiter that queues later finds the
+            // listener closed.
+            waiter::queue(&self.words).wake(Event::Close);
             for thread in threads.drain(..) {
                 // The thread's error no longer matters.
                 let _ = thread.join();
@@ -186,4 +209,21 @@ fn shared_epoll(wait: Wait, listener: &OwnedFd) -> io::Result<Option<Arc<OwnedFd
     let epoll = epoll::create()?;
     epoll::control(&epoll, Operation::Add, listener.as_raw_fd(), bits::IN, 0)?;
     Ok(Some(Arc::new(epoll)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sleeping_waiters_end_without_an_acceptor() {
+        for wait in [Wait::WakeAll, Wait::WakeOne] {
+            let mut herd = Population::without_tasks(wait, 4, Tasks::Threads).unwrap();
+            (0..4).for_each(|index| herd.add(index, Path::new("")).unwrap());
+            while (0..4).any(|index| herd.board().sleeps(index) == 0) {
+                std::thread::yield_now();
+            }
+            drop(herd);
+        }
+    }
 }

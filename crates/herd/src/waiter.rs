@@ -33,6 +33,11 @@ pub(crate) fn words(waiters: usize) -> usize {
     MUTEX_WORDS + Queue::words(waiters)
 }
 
+/// The queue in these words.
+pub(crate) fn queue(words: &[AtomicU32]) -> Queue<'_> {
+    Queue::new(&words[MUTEX_WORDS..])
+}
+
 /// One waiter and the memory and descriptors that it shares with the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
@@ -126,7 +131,7 @@ impl Waiter {
     }
 
     fn queue(&self, kind: Kind) -> io::Result<Turn> {
-        let queue = Queue::new(&self.words[MUTEX_WORDS..]);
+        let queue = queue(&self.words);
         queue.enqueue(self.index, kind);
         let turn = self.accept()?;
         if let Turn::Missed = turn {
@@ -155,7 +160,7 @@ impl Waiter {
     /// one would report again and again until the connection is accepted. Two connections in one report are
     /// no loss, because a woken waiter accepts until none is left.
     fn run_acceptor(&self) -> io::Result<()> {
-        let (queue, epoll) = (Queue::new(&self.words[MUTEX_WORDS..]), epoll::create()?);
+        let (queue, epoll) = (queue(&self.words), epoll::create()?);
         epoll::control(&epoll, Operation::Add, self.listener.as_raw_fd(), bits::IN | bits::ET, 0)?;
         let mut events = [epoll::Event::EMPTY];
         loop {

@@ -141,12 +141,10 @@ impl From<Ended> for Exit {
 
 fn exit(error: LoadError) -> Exit {
     match error {
-        LoadError::Resolve { .. } => Exit::Unreachable(error.to_string()),
-        LoadError::System { .. } => Exit::Failed(error.to_string()),
         LoadError::NotYours { .. } => {
             Exit::Usage(format!("a search for the capacity overloads the server on purpose: {error}"))
         }
-        _ => Exit::Usage(error.to_string()),
+        other => crate::load::exit(other),
     }
 }
 

@@ -46,7 +46,7 @@ pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
 #[derive(Debug, Parser)]
-#[command(name = "inrush", version, subcommand_required = true, arg_required_else_help = false)]
+#[command(name = "inrush", version)]
 pub struct Cli {
     /// The command to run.
     #[command(subcommand)]

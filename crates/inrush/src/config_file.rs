@@ -74,9 +74,10 @@ impl ConfigFile {
         let command = lenient.find_subcommand(name).expect("it was matched");
         let flags = flags_of(command, matches, &self.text)
             .map_err(|wrong| Exit::Usage(format!("--config {}: {wrong}", self.path)))?;
-        // Words behind two dashes alone are no flags.
+        // Words behind two dashes alone are no flags. The file's dashes take the place of the command line's.
         let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
-        arguments.splice(end..end, flags);
+        let dashes = usize::from(end < arguments.len() && flags.iter().any(|word| word == "--"));
+        arguments.splice(end..end + dashes, flags);
         Ok(arguments)
     }
 }
@@ -115,11 +116,11 @@ pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
 pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
     let mut program = Cli::command();
     let bare = ["inrush", "serve"];
-    let matches = program.try_get_matches_from_mut(bare).map_err(|error| error.to_string())?;
+    let matches = program.try_get_matches_from_mut(bare).expect("serve has no required argument");
     let (name, matches) = matches.subcommand().expect("it was given");
     let flags = flags_of(program.find_subcommand(name).expect("it was matched"), matches, text)?;
     let line = bare.iter().map(OsString::from).chain(flags);
-    match Cli::try_parse_from(line).map_err(|error| error.to_string())?.command {
+    match Cli::try_parse_from(line).map_err(|error| Exit::from(error).into_message())?.command {
         Command::Serve(flags) => Ok(*flags),
         _ => unreachable!("the line begins with the command"),
     }
@@ -211,37 +212,40 @@ fn flags_of(command: &clap::Command, matches: &ArgMatches, text: &str) -> Result
     flags_of_table(command, matches, &table)
 }
 
+/// The flags for a table. Positional arguments, which may begin with a dash, come last, behind two dashes.
 fn flags_of_table(
     command: &clap::Command,
     matches: &ArgMatches,
     table: &toml::Table,
 ) -> Result<Vec<OsString>, String> {
-    let flags = table.iter().map(|(key, value)| flags_for(command, matches, key, value));
-    Ok(flags.collect::<Result<Vec<_>, _>>()?.concat())
+    let (mut flags, mut positional) = (Vec::new(), Vec::new());
+    for (key, value) in table {
+        let setting = setting_of(command, key)?;
+        if matches.value_source(setting.get_id().as_str()) != Some(ValueSource::CommandLine) {
+            let words = if setting.is_positional() { &mut positional } else { &mut flags };
+            words.extend(words_for(setting, key, value)?);
+        }
+    }
+    if !positional.is_empty() {
+        flags.push("--".into());
+    }
+    flags.extend(positional);
+    Ok(flags)
 }
 
-fn flags_for(
-    command: &clap::Command,
-    matches: &ArgMatches,
-    key: &str,
-    value: &toml::Value,
-) -> Result<Vec<OsString>, String> {
-    let Some(setting) = settings(command).find(|known| name_of(known) == key) else {
+fn setting_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a clap::Arg, String> {
+    settings(command).find(|known| name_of(known) == key).ok_or_else(|| {
         let names: Vec<String> = settings(command).map(name_of).collect();
-        return Err(format!(
-            "'{key}' is not a setting of {}; expected one of: {}",
-            command.get_name(),
-            names.join(", ")
-        ));
-    };
-    if matches.value_source(setting.get_id().as_str()) == Some(ValueSource::CommandLine) {
-        return Ok(Vec::new());
-    }
+        format!("'{key}' is not a setting of {}; expected one of: {}", command.get_name(), names.join(", "))
+    })
+}
+
+fn words_for(setting: &clap::Arg, key: &str, value: &toml::Value) -> Result<Vec<OsString>, String> {
     let values = match value {
         toml::Value::Array(values) => values.clone(),
         single => vec![single.clone()],
     };
-    let mut flags = Vec::new();
+    let mut words = Vec::new();
     for value in values {
         let text = match &value {
             toml::Value::String(text) => text.clone(),
@@ -255,16 +259,16 @@ fn flags_for(
             }
         };
         match (setting.get_long(), setting.get_action(), text.as_str()) {
-            (None, _, _) => flags.push(text.into()),
-            (Some(long), ArgAction::SetTrue, "true") => flags.push(format!("--{long}").into()),
+            (None, _, _) => words.push(text.into()),
+            (Some(long), ArgAction::SetTrue, "true") => words.push(format!("--{long}").into()),
             (Some(_), ArgAction::SetTrue, "false") => {}
             (Some(_), ArgAction::SetTrue, _) => {
                 return Err(format!("'{key}' is '{text}'; expected true or false"));
             }
-            (Some(long), _, _) => flags.push(format!("--{long}={text}").into()),
+            (Some(long), _, _) => words.push(format!("--{long}={text}").into()),
         }
     }
-    Ok(flags)
+    Ok(words)
 }
 
 #[cfg(test)]
@@ -303,8 +307,17 @@ mod tests {
         let path = folder.path().join("a.toml");
         std::fs::write(&path, "workers = 3\n").unwrap();
         let config = format!("--config={}", path.display());
-        let flags = parsed(expand(line(&[&config, "--", "-site"])).unwrap());
-        assert_eq!((flags.workers, flags.root.as_deref()), (Some(3), Some(std::path::Path::new("-site"))));
+        let check = |words: &[&str]| {
+            let flags = parsed(expand(line(&[&[&*config], words].concat())).unwrap());
+            assert_eq!(
+                (flags.workers, flags.root.as_deref()),
+                (Some(3), Some(std::path::Path::new("-site")))
+            );
+        };
+        check(&["--", "-site"]);
+        std::fs::write(&path, "root = '-site'\nworkers = 3\n").unwrap();
+        check(&[]);
+        check(&["--"]);
     }
 
     #[test]
@@ -320,12 +333,14 @@ mod tests {
             &["--redirect=/a* /b/* 301", "--redirect=/c /d", "--header=/* X: \"y\" 'z'", "--listing"],
             &["--error-page=404 /4.html", "--fallback=/i", "--index=a", "--index=b"],
             &["--admin=127.0.0.1:9", "--log-format=json", "--max-head=2KiB", "--max-requests=3", "007"],
+            &["--", "-site"],
         ] {
             let text = effective(&line(given)).unwrap();
             std::fs::write(&path, &text).unwrap();
             let again = expand(line(&[&from_file])).unwrap();
             assert_eq!(format!("{:?}", parsed(again.clone())), format!("{:?}", parsed(line(given))));
             assert_eq!(effective(&again).unwrap(), text);
+            assert_eq!(format!("{:?}", serve_flags(&text).unwrap()), format!("{:?}", parsed(line(given))));
         }
     }
 
@@ -384,7 +399,7 @@ mod tests {
             "root = 'public'\naccept-limit = 10\nlisten = ['127.0.0.1:0', '[::1]:0']\nshow-dot-files = true";
         assert_eq!(
             expanded(file, &["--accept-limit", "inf"]).unwrap(),
-            ["--listen=127.0.0.1:0", "--listen=[::1]:0", "public", "--show-dot-files"]
+            ["--listen=127.0.0.1:0", "--listen=[::1]:0", "--show-dot-files", "--", "public"]
         );
     }
 
@@ -403,5 +418,7 @@ mod tests {
         assert!(error.starts_with("--config FILE: line 2: "), "{error}");
         let error = expanded("burn = 1979-05-27", &[]).unwrap_err();
         assert_eq!(error, "--config FILE: 'burn' is a datetime; expected text, a number, true or false");
+        let error = serve_flags("workers = 'many'").unwrap_err();
+        assert!(error.starts_with("invalid value 'many'") && error.lines().count() == 1, "{error}");
     }
 }

@@ -40,10 +40,14 @@ impl Exit {
 
 impl From<clap::Error> for Exit {
     fn from(error: clap::Error) -> Exit {
-        use clap::error::ErrorKind::{DisplayHelp, DisplayVersion, MissingSubcommand};
+        use clap::error::ErrorKind::{
+            DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion, MissingSubcommand,
+        };
         match error.kind() {
             DisplayHelp | DisplayVersion => Exit::Shown(error),
-            MissingSubcommand => Exit::Usage("a command is missing; see inrush --help".to_owned()),
+            DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand => {
+                Exit::Usage("a command is missing; see inrush --help".to_owned())
+            }
             _ => Exit::Usage(habit(&error).unwrap_or_else(|| one_line(&error.to_string()))),
         }
     }
@@ -114,6 +118,15 @@ mod tests {
         check("-d 10", &["--duration", "did you mean 10s?"]);
         check("-d {}", &["'{}' is not a time", "--body"]);
         check("--duration=10", &["'10' is not a time", "did you mean 10s?"]);
+    }
+
+    #[test]
+    fn a_missing_command_is_named_in_one_line() {
+        for words in [&["inrush"][..], &["inrush", "lab"], &["inrush", "fleet"], &["inrush", "wan"]] {
+            let error = Cli::try_parse_from(words).map(drop).map_err(Exit::from);
+            let Err(Exit::Usage(said)) = error else { panic!("{words:?} is accepted") };
+            assert_eq!(said, "a command is missing; see inrush --help");
+        }
     }
 
     #[test]

@@ -43,7 +43,13 @@ fn offer(flags: FleetRunFlags) -> Result<(), Exit> {
         return Err(Exit::Usage("a fleet carries out only load; give it after --: -- load URL".to_owned()));
     };
     let agents = flags.local.or(flags.agents).unwrap_or(NonZeroU32::MIN);
-    let remote = if flags.local.is_none() { Some(access(flags.nats)?) } else { None };
+    let remote = match flags.local {
+        None => Some(access(flags.nats)?),
+        Some(_) => {
+            check_local(&flags.nats)?;
+            None
+        }
+    };
     load::offer_from_fleet(*run, agents, |config, plan, observer, stop| {
         // A local fleet ends with the run.
         let (local, access);
@@ -59,6 +65,16 @@ fn offer(flags: FleetRunFlags) -> Result<(), Exit> {
         };
         ::fleet::run(access, config, plan, observer, stop).map_err(exit)
     })
+}
+
+/// Refuses --nats for a local fleet. NATS_URL may be set for other runs.
+fn check_local(flags: &NatsFlags) -> Result<(), Exit> {
+    match &flags.nats {
+        Some(url) if std::env::var("NATS_URL").as_ref() != Ok(url) => {
+            Err(Exit::Usage("--local starts a nats-server of its own; leave --nats out".to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn access(flags: NatsFlags) -> Result<Access, Exit> {

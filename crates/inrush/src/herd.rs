@@ -25,15 +25,15 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
             "inrush: counting by voluntary context switches, because trace points cannot be used here: {why}"
         );
     }
-    if outcome.points.len() < asked {
-        say!("inrush: stopped after {} of {asked} points", outcome.points.len());
-    }
     output::result("the points", output, &outcome.points, || ::herd::text(&outcome.points))?;
     if let Some(file) = plot {
         std::fs::write(&file, plot::page(&outcome.points))
             .map_err(|error| Exit::Failed(format!("--plot {}: cannot write it: {error}", file.display())))?;
     }
-    Ok(())
+    match outcome.points.len() {
+        all if all == asked => Ok(()),
+        some => Err(Exit::Failed(format!("interrupted, so the result is of {some} of {asked} points"))),
+    }
 }
 
 /// Runs one waiter of a herd of processes.
@@ -59,7 +59,7 @@ fn configuration(flags: HerdFlags) -> Result<Config, Exit> {
             HerdTasks::Threads => Tasks::Threads,
             HerdTasks::Processes => Tasks::Processes,
         },
-        samples: flags.samples.get(),
+        samples: flags.samples as usize,
         seed: flags.seed,
         count_by: match flags.count_by {
             CountBy::Auto => None,

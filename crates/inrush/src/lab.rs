@@ -192,8 +192,15 @@ fn in_folders(experiments: &[Found], flags: &LabRunFlags) -> Vec<RunOptions> {
 pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
     sys::signal::block().map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
     // Checks all files first, so that a mistake in the last one does not show after an hour.
-    for options in all {
+    for (place, options) in all.iter().enumerate() {
         run::experiment(options).map_err(|wrong| Exit::Usage(format!("{wrong:#}")))?;
+        if all[..place].iter().any(|earlier| earlier.out == options.out) {
+            return Err(Exit::Usage(format!(
+                "{}: two experiments have this name, so both would write to {}; rename a file, or run them apart",
+                options.name,
+                options.out.display()
+            )));
+        }
     }
     let (clock, progress) = (RealClock::new(), Progress::on_stderr());
     let stop = std::cell::Cell::new(false);

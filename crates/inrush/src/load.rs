@@ -53,7 +53,9 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     check_stack(&flags)?;
     check_http2(&flags)?;
+    check_tls(&flags)?;
     if flags.calibrate {
+        check_output("--calibrate", flags.output)?;
         return calibrate::run(&flags);
     }
     if let Some(assignment) = flags.part {
@@ -66,7 +68,7 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
 
 fn plan(flags: LoadFlags) -> Result<(), Exit> {
     let output = flags.output;
-    dry_run::check(output)?;
+    check_output("--dry-run", output)?;
     dry_run::print(&prepare(flags)?, output)
 }
 
@@ -93,6 +95,10 @@ pub fn offer_from_fleet(
     agents: NonZeroU32,
     carry_out: impl FnOnce(&Config, &Plan, &mut dyn Observer, &Stop) -> Result<LoadResult, Exit>,
 ) -> Result<(), Exit> {
+    check_fleet(&flags)?;
+    check_http2(&flags)?;
+    check_tls(&flags)?;
+    check_rate(&flags)?;
     let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags) };
     let (config, plan) = prepare_for_fleet(flags, agents)?;
     outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
@@ -100,9 +106,6 @@ pub fn offer_from_fleet(
 
 /// The plan of a run by agents, and its configuration.
 pub fn prepare_for_fleet(flags: LoadFlags, agents: NonZeroU32) -> Result<(Config, Plan), Exit> {
-    check_fleet(&flags)?;
-    check_http2(&flags)?;
-    check_rate(&flags)?;
     let config = Config { processes: Processes::Agents(agents), ..configuration(flags) };
     let plan = ::load::prepare(config.clone()).map_err(exit)?;
     Ok((config, plan))
@@ -170,6 +173,7 @@ fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
         ("--client s-client-pair", flags.client == Client::Pair),
         ("--processes", flags.processes != Processes::Auto),
         ("--stack user", flags.stack == Stack::User || flags.link.is_some() || flags.source_net.is_some()),
+        ("--server-cpus", flags.server_cpus.is_some()),
         ("--source-ip", flags.source_ip.is_some()),
     ];
     match settings.into_iter().find(|(_, is_given)| *is_given) {
@@ -205,26 +209,37 @@ fn carry_out(
     }
     let program = sys::process::this_program()
         .map_err(|error| Exit::Failed(format!("cannot find this program's own file: {error}")))?;
+    let (load, flags) = arguments[1..].split_first().expect("the command line has this command");
+    // The user's flags may end with two dashes and the URLs, so the part stands in front of them.
     let command = |assignment: Assignment| {
-        let arguments = arguments.iter().skip(1).cloned();
-        Program::new(&program).arguments(arguments.chain([format!("--part={assignment}").into()]))
+        Program::new(&program).arguments([load]).arguments([format!("--part={assignment}")]).arguments(flags)
     };
     ::load::run_in_processes(plan, &command, observer, stop).map_err(exit)
 }
 
-/// Refuses --rate if the arrivals or the client have no use for it.
+/// Refuses --rate and --arrivals if the client has no use for them, and --rate if the arrivals have none.
 fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
-    let Some(rate) = flags.rate else { return Ok(()) };
-    let why = match flags.client {
-        Client::Closed => {
-            "a closed loop has no rate, because it waits for the server; use --sockets".to_owned()
+    const WHY: &str = "because it waits for the server; use --sockets";
+    let LoadFlags { client, arrivals, .. } = flags;
+    let wrong = match (client, flags.rate) {
+        (Client::Closed, Some(rate)) => format!("--rate {rate}: a closed loop has no rate, {WHY}"),
+        (Client::Closed, None) if *arrivals != Process::constant() => {
+            format!("--arrivals {arrivals}: a closed loop has no arrivals, {WHY}")
         }
-        Client::Open | Client::Pair if flags.arrivals.has_own_rate() => {
-            format!("{} has rates of its own; leave --rate out", flags.arrivals)
+        (Client::Open | Client::Pair, Some(rate)) if arrivals.has_own_rate() => {
+            format!("--rate {rate}: {arrivals} has rates of its own; leave --rate out")
         }
-        Client::Open | Client::Pair => return Ok(()),
+        _ => return Ok(()),
     };
-    Err(Exit::Usage(format!("--rate {rate}: {why}")))
+    Err(Exit::Usage(wrong))
+}
+
+/// Refuses output formats that only a run can fill.
+fn check_output(task: &str, output: Output) -> Result<(), Exit> {
+    match output {
+        Output::Text | Output::Json => Ok(()),
+        _ => Err(Exit::Usage(format!("{task} has no series to write; expected --output text or json"))),
+    }
 }
 
 /// Refuses settings of one TCP stack that the other would silently ignore.
@@ -257,6 +272,19 @@ fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
             Err(Exit::Usage("--calibrate measures the clean rate of HTTP/1.1; leave --http2 out".to_owned()))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses settings of TLS for a server in cleartext.
+fn check_tls(flags: &LoadFlags) -> Result<(), Exit> {
+    let useless = match flags {
+        LoadFlags { insecure: true, .. } => "--insecure",
+        LoadFlags { handshakes: HandshakeKind::Full, .. } => "--handshakes full",
+        _ => return Ok(()),
+    };
+    match flags.urls.iter().find(|url| !url.is_secure()) {
+        Some(url) => Err(Exit::Usage(format!("{useless} is for https; leave it out of a run against {url}"))),
+        None => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The sources of the reference manual: the definitions of the flags and the metrics themselves.
 //!
-//! Owns no texts. `xtask` turns them into pages.
+//! Owns no texts. The crate `manual` turns them into pages.
 
 use clap::{Command, CommandFactory};
 

@@ -3,13 +3,14 @@
 //! The command keeps its own streams. The path's report goes to a place where it does not mix with the
 //! command's output.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 use ::wan::check::{CheckConfig, check as check_path};
 use ::wan::{
-    CLIENT_ADDRESS, Changes, Conditions, Network, PathConfig, SERVER_ADDRESS, SessionConfig, WanError,
+    CLIENT_ADDRESS, Changes, Conditions, Engine, Network, PathConfig, SERVER_ADDRESS, SessionConfig, WanError,
 };
-use base::Nanos;
 use serde::Serialize;
 use sys::say;
 
@@ -27,16 +28,22 @@ pub fn run(flags: WanFlags) -> Result<(), Exit> {
 
 fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     let path = path(&flags.path)?;
+    // After the run, a wrong name would cost the report and the command's exit code.
+    let file = flags.report.map(|name| match File::create(&name) {
+        Ok(file) => Ok((file, name)),
+        Err(error) => Err(Exit::Usage(unwritable(&name, &error))),
+    });
+    let file = file.transpose()?;
     let config = SessionConfig { path, server: flags.server, command: flags.command };
     let report = ::wan::run(config, tell).map_err(exit)?;
     let text = match flags.output {
         TextOrJson::Text => report.text(),
         TextOrJson::Json => json(&report)?,
     };
-    match (flags.report, flags.output) {
-        (Some(file), _) => std::fs::write(&file, text).map_err(|error| {
-            Exit::Failed(format!("--report {}: cannot write the path's report: {error}", file.display()))
-        })?,
+    match (file, flags.output) {
+        (Some((mut file, name)), _) => {
+            file.write_all(text.as_bytes()).map_err(|error| Exit::Failed(unwritable(&name, &error)))?;
+        }
         (None, TextOrJson::Text) => say!("{}", text.trim_end()),
         (None, TextOrJson::Json) => output::text("the path's report", &text)?,
     }
@@ -46,16 +53,20 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     }
 }
 
+fn unwritable(file: &Path, error: &io::Error) -> String {
+    format!("--report {}: cannot write the path's report: {error}", file.display())
+}
+
 fn check(flags: &WanCheckFlags) -> Result<(), Exit> {
-    if flags.every == Nanos::ZERO {
-        return Err(Exit::Usage("--every 0: expected a time above 0, such as 4ms".to_owned()));
-    }
     let config = CheckConfig { path: path(&flags.path)?, probes: flags.probes, interval: flags.every };
     let checked = check_path(config).map_err(exit)?;
     output::result("the result", flags.output, &checked, || checked.text())
 }
 
 fn path(flags: &PathFlags) -> Result<PathConfig, Exit> {
+    if let (Engine::Netem, Some(cpu)) = (flags.engine, flags.cpu) {
+        return Err(Exit::Usage(format!("--cpu {cpu} ties the router; leave it out with --engine netem")));
+    }
     let both = Changes {
         delay: flags.delay,
         jitter: flags.jitter,
@@ -80,9 +91,14 @@ fn conditions(direction: &str, own: &Changes, both: &Changes) -> Result<Conditio
 /// Prints the addresses of both sides and a command for the server's side to a terminal.
 fn tell(network: &Network) {
     if io::stderr().is_terminal() {
+        // The networks of an ordinary user belong to a user namespace, in which nsenter cannot become root.
+        let user = match rustix::process::geteuid().is_root() {
+            true => String::new(),
+            false => format!(" --preserve-credentials --user=/proc/{}/ns/user", std::process::id()),
+        };
         say!(
             "inrush: the client is at {CLIENT_ADDRESS}, the server at {SERVER_ADDRESS}; to run a \
-             command on the server's side: nsenter --net={} COMMAND",
+             command on the server's side: nsenter{user} --net={} COMMAND",
             network.server.namespace.path().display()
         );
     }

@@ -1,9 +1,12 @@
 //! `inrush herd` as users see it. The tests check structure only and do not depend on the machine's speed.
 
+use std::fs;
 use std::process::Output;
 
 use assert_cmd::Command;
+use rustix::process::Signal;
 use serde_json::Value;
+use sys::process::Program;
 
 const WAITS: [&str; 10] = [
     "accept",
@@ -94,9 +97,11 @@ fn the_text_ends_with_the_papers_numbers_and_the_plot_holds_them_too() {
     assert_eq!(text.lines().filter(|line| line.starts_with("poll ")).count(), 3, "{text}");
     assert!(text.contains("Counted by "), "{text}");
     assert!(text.contains("4.7 ms at 100 waiters and 177 ms at 1000"), "{text}");
+    assert!(text.contains("task-exclusive in 0.65 and 1.8 ms, wake-one in 0.95 and 0.84 ms"), "{text}");
     let page = std::fs::read_to_string(file).unwrap();
     assert_eq!(page.matches("<svg class=\"chart").count(), 3);
     assert!(page.contains("data-name=\"Molloy 2000, unpatched\"") && page.contains("177 ms"));
+    assert!(page.contains("data-name=\"Molloy 2000, wake-one\"") && !page.contains("2000, fixed"));
     assert!(!page.contains("<script"));
 }
 
@@ -106,6 +111,7 @@ fn mistakes_are_one_line_and_exit_2() {
         ("--wait=knock", "'knock' is not a way to wait: expected accept, poll, epoll,"),
         ("--waiters=0", "expected a whole number from 1 to 10000"),
         ("--samples=0", "--samples"),
+        ("--samples=999999999999999999", "1..=1000000"),
         ("--plot=herd.png", "expected a name that ends in .html"),
     ] {
         let output = inrush(&["herd", flag]);
@@ -114,6 +120,40 @@ fn mistakes_are_one_line_and_exit_2() {
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(said.contains(says), "{said}");
     }
+}
+
+#[test]
+fn an_interrupted_herd_prints_its_finished_points_and_exits_1() {
+    let arguments =
+        ["herd", "--wait=accept", "--waiters=1", "--samples=1000000", "--count-by=context-switches"];
+    let program = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments);
+    let running = program.arguments(["--output=json"]).start().unwrap();
+    let threads = || fs::read_dir(format!("/proc/{}/task", running.id())).unwrap().flatten();
+    // From the start of this thread on, the program takes the signal.
+    let is_ready = || {
+        threads().any(|thread| {
+            fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == "signals\n")
+        })
+    };
+    while !is_ready() {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::INT).unwrap();
+    let output = running.output(base::Nanos::SECOND, || true).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.exit.status.code(), Some(1), "{said}");
+    assert!(said.contains("interrupted, so the result is of 0 of 1 points"), "{said}");
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), Value::Array(Vec::new()));
+}
+
+#[test]
+fn descriptors_for_all_waiters_are_asked_for() {
+    // One less than 100 processes need with a listener each.
+    let script = "ulimit -n 855; exec \"$0\" herd --as=processes --wait=reuseport --waiters=100";
+    let output = Command::new("sh").args(["-c", script, env!("CARGO_BIN_EXE_inrush")]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("needs 856 descriptors and the hard limit is 855"), "{said}");
 }
 
 #[test]

@@ -165,6 +165,17 @@ fn a_run_leaves_its_records_and_is_not_run_twice() {
 }
 
 #[test]
+fn two_experiments_of_one_name_are_refused_before_the_first_runs() {
+    let folder = with(TINY);
+    fs::create_dir(folder.path().join("other")).unwrap();
+    fs::copy(folder.path().join("tiny.toml"), folder.path().join("other/tiny.toml")).unwrap();
+    let run = lab(folder.path(), &["run", "tiny.toml", "other/tiny.toml"]);
+    assert_eq!(run.status.code(), Some(2), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("tiny: two experiments have this name"), "{}", text(&run.stderr));
+    assert!(!folder.path().join("inrush-lab").exists());
+}
+
+#[test]
 fn a_server_gets_its_live_accept_limit() {
     let folder = with(&TINY.replace("[[load]]", "live-accept-limit = 7\n\n[[load]]"));
     let run = lab(folder.path(), &["run", "tiny.toml"]);

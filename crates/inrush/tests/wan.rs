@@ -262,6 +262,7 @@ fn mistakes_are_one_line_and_exit_2() {
         ("--down=queue=64KiB", "server to client: a queue needs a rate"),
         ("--up=lag=5ms", "'lag=5ms' is not one of delay=, jitter=,"),
         ("--engine=dummynet", "expected router or netem"),
+        ("--report=/no/such/folder/file", "--report /no/such/folder/file: cannot write the path's report"),
     ] {
         let output = wan(&["run", flag, "--", "true"]);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -270,6 +271,10 @@ fn mistakes_are_one_line_and_exit_2() {
         assert!(said.contains(says), "{said}");
     }
     assert_eq!(wan(&["run"]).status.code(), Some(2));
+    let useless = wan(&["check", "--engine=netem", "--cpu=0"]);
+    assert_eq!(useless.status.code(), Some(2));
+    let said = String::from_utf8(useless.stderr).unwrap();
+    assert_eq!(said, "inrush: --cpu 0 ties the router; leave it out with --engine netem\n");
     assert_eq!(wan(&["check", "--every=0"]).status.code(), Some(2));
     if possible() {
         for arguments in [["--cpu=4000", "--", "true"], ["--delay=1ms", "--", "no-such-program"]] {

@@ -6,7 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum WanError {
     /// The machine refuses network namespaces or devices.
-    #[error("cannot make two networks ({0}): this requires root, and a kernel with namespaces and TUN")]
+    #[error(
+        "cannot make two networks ({0}): this requires root or user namespaces, and a kernel with namespaces and TUN"
+    )]
     NoNetwork(io::Error),
     /// The kernel, or the program `tc`, has no netem.
     #[error("netem cannot be used here: {0}; use --engine router")]

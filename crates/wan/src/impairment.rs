@@ -132,7 +132,11 @@ impl<P> Impairment<P> {
     /// dropped.
     pub fn offer(&mut self, now: Nanos, length: usize, packet: P) -> Option<P> {
         self.counts.received += 1;
-        if happens(self.conditions.loss, &mut self.losses) {
+        // Every packet takes its draws, whatever becomes of it: so one condition does not shift another's.
+        let lost = happens(self.conditions.loss, &mut self.losses);
+        let reordered = happens(self.conditions.reorder, &mut self.reorderings);
+        let propagation = self.propagation();
+        if lost {
             self.counts.lost += 1;
             return Some(packet);
         }
@@ -150,11 +154,11 @@ impl<P> Impairment<P> {
                 }
             },
         };
-        if happens(self.conditions.reorder, &mut self.reorderings) {
+        if reordered {
             self.counts.reordered += 1;
             self.ahead.push_back(Due { at: sent, packet });
         } else {
-            self.last_due = sent.saturating_add(self.propagation()).max(self.last_due);
+            self.last_due = sent.saturating_add(propagation).max(self.last_due);
             self.in_order.push_back(Due { at: self.last_due, packet });
         }
         None

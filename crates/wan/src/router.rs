@@ -10,8 +10,8 @@
 //! [`SHORTEST_SLEEP`].
 //!
 //! *Lateness* is the time from when a packet was due until just before it is written. It excludes the time in
-//! the device's queue before the read, which a TUN device does not report. That time is at most one round of
-//! the loop, [`BATCH`] packets each way; the round trips of `check` include it.
+//! the device's queue before the read, which a TUN device does not report. A packet waits there one round of
+//! the loop for each [`BATCH`] packets in front of it; the round trips of `check` include that time.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -60,7 +60,11 @@ impl State {
         let task = task.as_raw_nonzero();
         let process = if in_own_process { task.to_string() } else { "self".to_owned() };
         let open = |name: &str| File::open(format!("/proc/{process}/task/{task}/{name}"));
-        Ok(State { status: open("status")?, wchan: open("wchan").ok() })
+        let wchan = match open("wchan") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            opened => Some(opened?),
+        };
+        Ok(State { status: open("status")?, wchan })
     }
 
     /// Returns true if the task sleeps, and its number of voluntary switches.

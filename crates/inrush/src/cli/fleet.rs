@@ -98,7 +98,7 @@ pub struct FleetRunFlags {
     pub agents: Option<NonZeroU32>,
 
     /// Start nats-server and N agents on this machine, for this run
-    #[arg(long, value_name = "N", value_parser = agents, conflicts_with_all = ["agents", "creds", "tlsca"])]
+    #[arg(long, value_name = "N", value_parser = agents, conflicts_with_all = ["agents", "creds", "tlsca", "tlscert"])]
     pub local: Option<NonZeroU32>,
 
     /// The run: load, and its flags

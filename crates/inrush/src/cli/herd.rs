@@ -1,7 +1,6 @@
 //! The flags of `inrush herd`.
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ::herd::Wait;
@@ -12,6 +11,9 @@ use super::text_or_json::TextOrJson;
 
 /// Maximum number of waiters. More than that exceed the default limits of any system.
 const MOST_WAITERS: usize = 10_000;
+
+/// Maximum number of connections per point. Their measurements stay in memory.
+const MOST_SAMPLES: i64 = 1_000_000;
 
 /// Kinds of waiting tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -66,8 +68,8 @@ pub struct HerdFlags {
     pub tasks: HerdTasks,
 
     /// Number of connections per point
-    #[arg(long, value_name = "N", default_value = "200")]
-    pub samples: NonZeroUsize,
+    #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..=MOST_SAMPLES))]
+    pub samples: u32,
 
     /// Way to count wake-ups
     #[arg(long, value_name = "WHAT", default_value = "auto")]

@@ -74,6 +74,43 @@ fn content_length(text: &str) -> Result<u64, String> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(|error: base::UnitError| error.to_string())
 }
 
+/// The settings of a run that `--calibrate` chooses itself or has no use for.
+const NOT_CALIBRATED: [&str; 33] = [
+    "urls",
+    "rate",
+    "duration",
+    "warmup",
+    "client",
+    "sockets",
+    "arrivals",
+    "population",
+    "workload",
+    "requests_per_connection",
+    "think",
+    "method",
+    "header",
+    "body",
+    "retry",
+    "connect_timeout",
+    "request_timeout",
+    "close",
+    "ca",
+    "insecure",
+    "handshakes",
+    "expect_status",
+    "expect_length",
+    "expect_digest",
+    "deadline",
+    "fail_if",
+    "hdr",
+    "prometheus",
+    "otlp",
+    "processes",
+    "source_net",
+    "source_ip",
+    "seed",
+];
+
 /// The short help of `--rate`.
 const RATE_HELP: &str = "Average rate of new sessions a second; a session is one connection [default: 100]";
 
@@ -316,7 +353,7 @@ pub struct LoadFlags {
     /// that rate a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
     /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. --stack user has a clean rate of its own, over TUN.
     /// Later runs above the clean rate are reported as generator-limited.
-    #[arg(long, conflicts_with = "urls", help_heading = GENERATOR, hide_short_help = true)]
+    #[arg(long, conflicts_with_all = NOT_CALIBRATED, help_heading = GENERATOR, hide_short_help = true)]
     pub calibrate: bool,
 
     /// Allow more than 100 sessions a second to a public address

@@ -298,8 +298,8 @@ pub struct ServeFlags {
 
     /// Another host, as a TOML table with names, a root and rules of its own; repeatable
     ///
-    /// In a config file it is [[host]], with the keys names, root, tls-cert, tls-key, cache-memory, cache-open-files and
-    /// those of the site. Requests for other names get ROOT, or the first host if there is none.
+    /// In a config file it is [[host]], with the keys names, root, tls-cert, tls-key, tls-ocsp, access-log, cache-memory,
+    /// cache-open-files and those of the site. Requests for other names get ROOT, or the first host if there is none.
     #[arg(long, value_name = "TABLE", help_heading = FILES, hide_short_help = true)]
     pub host: Vec<String>,
 

@@ -7,6 +7,7 @@ use ::wan::{BitRate, Changes, Engine, Share};
 use base::{Bytes, Nanos, Seed};
 use clap::{Args, Subcommand};
 
+use super::load::positive_time;
 use super::text_or_json::TextOrJson;
 
 /// Maximum number of probes. The probes of a second fit through any path that is worth a check.
@@ -14,9 +15,8 @@ const MOST_PROBES: i64 = 1_000_000;
 
 /// Simulate a wide-area network on this machine: two networks of their own with a path of delay, jitter,
 /// loss, a rate, and reordering between them. The client is at 10.79.0.2, the server at 10.79.0.1. Needs
-/// root.
+/// root, or the right to make user namespaces.
 #[derive(Args, Debug)]
-#[command(arg_required_else_help = false)]
 pub struct WanFlags {
     /// The command of the network
     #[command(subcommand)]
@@ -77,7 +77,7 @@ pub struct PathFlags {
     #[arg(long, value_name = "N", default_value = "1", help_heading = "How it is made")]
     pub seed: Seed,
 
-    /// Tie the router to this processor, and leave the packet work of both sides to the others
+    /// Tie the router to this processor, and leave the packet work of both sides to the others; needs root
     #[arg(long, value_name = "N", help_heading = "How it is made")]
     pub cpu: Option<usize>,
 }
@@ -123,7 +123,7 @@ pub struct WanCheckFlags {
     pub probes: u32,
 
     /// Time between two probes
-    #[arg(long, value_name = "TIME", default_value = "4ms", help_heading = "Probes")]
+    #[arg(long, value_name = "TIME", default_value = "4ms", value_parser = positive_time, help_heading = "Probes")]
     pub every: Nanos,
 
     /// Output format

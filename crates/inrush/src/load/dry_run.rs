@@ -10,14 +10,6 @@ use crate::cli::Output;
 use crate::exit::Exit;
 use crate::output;
 
-/// Refuses output formats that only a run can fill.
-pub fn check(output: Output) -> Result<(), Exit> {
-    match output {
-        Output::Text | Output::Json => Ok(()),
-        _ => Err(Exit::Usage("--dry-run has no series to write; expected --output text or json".to_owned())),
-    }
-}
-
 /// Prints the plan of the run.
 pub fn print(plan: &Plan, form: Output) -> Result<(), Exit> {
     let outline = plan.outline();

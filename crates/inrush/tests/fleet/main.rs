@@ -183,15 +183,39 @@ fn children(parent: u32) -> Vec<(i32, String)> {
         .collect()
 }
 
+/// Asserts that `inrush fleet run` refuses these words in one line.
+#[track_caller]
+#[allow(clippy::disallowed_methods, reason = "a test may start processes")]
+fn check_refused(words: &str, expected: &str) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+    let output = command.args(["fleet", "run"]).args(words.split_whitespace()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn tasks_beside_a_run_are_refused() {
+    check_refused("--local 1 -- load compare a.json b.json", "compare is for one machine");
+    check_refused("--local 1 -- load --calibrate", "--calibrate is for one machine");
+}
+
+#[test]
+fn access_to_nats_is_refused_for_a_local_fleet() {
+    let load = "-- load http://127.0.0.1:9/";
+    check_refused(&format!("--local 1 --nats nats://127.0.0.1:9 {load}"), "leave --nats out");
+    check_refused(&format!("--local 1 --tlscert a --tlskey b {load}"), "cannot be used with");
+}
+
 #[test]
 fn settings_of_one_machine_are_refused() {
     let refused = |flags: &str, expected: &str| {
-        let output = fleet("http://127.0.0.1:9/", 2, flags).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(expected), "{said}");
+        check_refused(&format!("--local 2 -- load http://127.0.0.1:9/ {flags}"), expected);
     };
     refused("--source-ip 127.0.0.9", "--source-ip is for one machine");
     refused("--processes 2", "--processes is for one machine");
+    refused("--server-cpus 0", "--server-cpus is for one machine");
+    refused("--insecure", "--insecure is for https");
     refused("--streams 4", "--streams 4 is for HTTP/2");
     refused("--client s-client-pair", "--client s-client-pair is for one machine");
 }

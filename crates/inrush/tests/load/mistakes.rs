@@ -57,9 +57,19 @@ fn expectations_that_nothing_can_meet_are_refused() {
 }
 
 #[test]
-fn a_rate_is_refused_where_none_can_be_given() {
+fn a_rate_and_arrivals_are_refused_where_none_can_be_given() {
     check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
     check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);
+    check(
+        &["--arrivals=poisson", "--client=closed"],
+        &["--arrivals poisson", "a closed loop has no arrivals", "--sockets"],
+    );
+}
+
+#[test]
+fn settings_of_tls_are_refused_in_cleartext() {
+    check(&["--insecure"], &["--insecure is for https", URL]);
+    check(&["--handshakes=full"], &["--handshakes full is for https", URL]);
 }
 
 #[test]
@@ -79,6 +89,24 @@ fn settings_that_http2_cannot_have_are_refused() {
 fn a_calibration_has_no_target() {
     check(&["--calibrate"], &["--calibrate", "[URL]..."]);
     refused(&["load"], 2, &["<URL>"]);
+}
+
+#[test]
+fn a_calibration_refuses_the_settings_of_a_run() {
+    for setting in [
+        "--rate=5",
+        "--client=closed",
+        "--processes=2",
+        "--fail-if=errors>1%",
+        "--hdr=h",
+        "--prometheus=127.0.0.1:0",
+    ] {
+        let name = setting.split('=').next().unwrap();
+        refused(&["load", "--calibrate", setting], 2, &["--calibrate", "cannot be used with", name]);
+    }
+    for format in ["csv", "ndjson", "html"] {
+        refused(&["load", "--calibrate", "--output", format], 2, &["--calibrate", "--output text or json"]);
+    }
 }
 
 #[test]

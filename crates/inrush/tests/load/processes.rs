@@ -65,6 +65,16 @@ fn a_target_that_is_not_there_is_unreachable_for_all() {
 }
 
 #[test]
+fn a_url_behind_two_dashes_is_the_target_of_all() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{closed}/");
+    for several in ["--processes=2", "--client=s-client-pair"] {
+        let assert = inrush(&["load", several, "--duration=1h", "--warmup=0", "--", &url], 3);
+        assert!(said(&assert).contains("nothing listens on that port"), "{}", said(&assert));
+    }
+}
+
+#[test]
 fn their_number_has_bounds() {
     refused(
         &["load", "http://127.0.0.1:9/", "--processes=0"],

@@ -146,6 +146,20 @@ fn losses_are_independent_of_each_other_and_of_the_rest() {
 }
 
 #[test]
+fn losses_and_reordering_shift_no_draw_of_the_others() {
+    // The packets are far apart, so that none waits for another.
+    let packets = steady(1000, Nanos::from_millis(100), 60);
+    let due = |conditions: &str| pass(&mut impairment(conditions, 3), &packets);
+    let jittered = due("delay=50ms,jitter=10ms");
+    let reordered = due("delay=50ms,jitter=10ms,reorder=10%");
+    let lossy = due("delay=50ms,jitter=10ms,reorder=10%,loss=30%");
+    assert!(!lossy.is_empty() && lossy.len() < reordered.len() && reordered.len() == jittered.len());
+    assert!(lossy.iter().all(|due| *due == reordered[due.packet.number]));
+    let is_ahead = |due: &Due<Probe>| due.at == due.packet.offered_at;
+    assert!(reordered.iter().all(|due| is_ahead(due) || *due == jittered[due.packet.number]));
+}
+
+#[test]
 fn jitter_is_uniform_where_packets_are_far_apart() {
     const COUNT: usize = 20_000;
     let out = pass(&mut impairment("delay=50ms,jitter=10ms", 3), &steady(COUNT, Nanos::from_millis(100), 60));
