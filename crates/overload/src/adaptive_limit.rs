@@ -46,6 +46,8 @@ pub struct AdaptiveLimit {
     /// Connections that have closed, and the work since, in nanoseconds; older ones weigh less.
     closed: f64,
     work: f64,
+    /// A connection has had a turn, so that the work is no mere guess.
+    has_worked: bool,
 }
 
 impl AdaptiveLimit {
@@ -58,6 +60,7 @@ impl AdaptiveLimit {
             staying: 0.0,
             closed: 1.0,
             work: FIRST_GUESS,
+            has_worked: false,
         }
     }
 
@@ -71,6 +74,7 @@ impl AdaptiveLimit {
         smooth(&mut self.work_cost, turns, took);
         self.staying = f64::from(turns.saturating_sub(closed));
         if turns > 0 || closed > 0 {
+            self.has_worked = true;
             let kept = 1.0 - weight(closed);
             self.closed = kept * self.closed + f64::from(closed);
             // This bound already brings the limit to 1, so sessions that last longer need not count for more.
@@ -91,9 +95,10 @@ impl AdaptiveLimit {
         phase.min(taken_on).min(room).max(1.0) as u32
     }
 
-    /// The cost of a connection from its accept to its close; before a measurement it is a guess.
+    /// The cost of a connection from its accept to its close; 0 before a measurement.
     pub fn connection_cost(&self) -> Nanos {
-        Nanos((self.accept_cost + self.work / self.closed) as u64)
+        let cost = self.accept_cost + self.work / self.closed;
+        if self.has_worked { Nanos(cost as u64) } else { Nanos::ZERO }
     }
 
     /// The cost of a connection's turn.
@@ -152,6 +157,16 @@ mod tests {
         // One connection in ten closes in each turn: it had ten requests of 19 us.
         let limit = measured(10, 19, 10).limit();
         assert!((18..=20).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn a_loop_that_only_accepts_does_not_know_the_cost_of_a_connection() {
+        let mut limit = AdaptiveLimit::new(Nanos::from_millis(20));
+        limit.accepted(100, Nanos::MILLISECOND);
+        limit.worked(0, 0, Nanos::MILLISECOND);
+        assert_eq!(limit.connection_cost(), Nanos::ZERO);
+        limit.worked(1, 1, Nanos::MILLISECOND);
+        assert!(limit.connection_cost() > Nanos::from_micros(500));
     }
 
     #[test]
