@@ -105,6 +105,8 @@ pub struct Event {
 pub enum Waited {
     /// Events came, or the timeout passed.
     Ready,
+    /// Events came, and the kernel may have more: there was no room for them, or they are fetched one at a time.
+    More,
     /// A signal arrived first. No event is lost; wait again.
     Interrupted,
 }

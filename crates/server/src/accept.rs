@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use base::Nanos;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, sockopt};
+use rustix::net::{SocketFlags, getpeername, sockopt};
 use sys::errno::{Failure, classify};
 
 use crate::clients::{Admission, Clients};
@@ -69,6 +69,19 @@ pub struct Arrived {
     pub slot: Slot,
     /// The result of checking the client's limits.
     pub admission: Admission,
+}
+
+impl Arrived {
+    /// Makes the arrival of a connection that another process has accepted, even beyond the limit.
+    pub fn passed(socket: OwnedFd, at: Nanos, share: &Share) -> Arrived {
+        let peer = peer_of(&socket);
+        Arrived { socket, peer, at, slot: share.take_beyond(), admission: Admission::Free }
+    }
+}
+
+/// Returns the client's address of a connection, if it still has one.
+pub fn peer_of(socket: &OwnedFd) -> Option<SocketAddr> {
+    getpeername(socket).ok().flatten().and_then(|peer| peer.try_into().ok())
 }
 
 /// The resource that is missing for another connection.

@@ -11,9 +11,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base::{Clock, Nanos, RealClock, WallTime};
 use confine::Account;
@@ -23,6 +24,7 @@ use rustix::fs::OFlags;
 
 use crate::config::{LogFormat, LogTarget, ServeConfig};
 use crate::error::{ServeError, system};
+use crate::lock::lock;
 use crate::privileges::wait_until_confined;
 use routes::Routes;
 
@@ -86,7 +88,7 @@ impl LogEnd {
     /// Waits until the thread has written its batches, at most for `patience`, because a pipe without a reader must
     /// not delay the server's end. Returns true if the thread has ended.
     pub fn wait(&self, patience: Nanos) -> bool {
-        let alive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = lock(&self.0);
         alive.recv_timeout(patience.into()) == Err(RecvTimeoutError::Disconnected)
     }
 }
@@ -211,6 +213,8 @@ impl Writer {
 
     fn reopen(&mut self) -> io::Result<()> {
         self.sink = open(&self.target, None)?;
+        let is_new = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        self.torn &= !matches!(&self.target, LogTarget::File(path) if is_new(path));
         Ok(())
     }
 
@@ -453,6 +457,22 @@ mod tests {
         let routes = Arc::new(Routes::one(LogTarget::Stdout));
         let sender = LogSender { batches, dropped: Arc::default(), format: LogFormat::Json, routes };
         assert_ne!(LoopLog::new(sender).wall, WallTime::default());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_ended_in_its_own_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, rotated) = (folder.path().join("log"), folder.path().join("log.1"));
+        let target = LogTarget::File(path.clone());
+        let mut writer = Writer::new(target.clone(), open(&target, None).unwrap());
+        writer.write(b"cut").unwrap();
+        writer.torn = true;
+        writer.reopen().unwrap();
+        assert!(writer.torn, "the file is the same");
+        std::fs::rename(&path, rotated).unwrap();
+        writer.reopen().unwrap();
+        writer.write(b"next\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "next\n");
     }
 
     /// A disk that is full for a while.

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tls::Sessions;
+
+use crate::lock::lock;
 
 /// The text for new workers. It may be replaced while the server runs.
 #[derive(Clone, Debug)]
@@ -27,7 +29,7 @@ impl ConfigText {
 
     /// Replaces the text, for present and future workers.
     pub fn replace(&self, text: String) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        *lock(&self.text) = text;
         self.tell();
     }
 
@@ -39,7 +41,7 @@ impl ConfigText {
 
     /// Returns the present text.
     pub fn get(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.text).clone()
     }
 
     /// Returns certificates, private keys and keys of tickets, for workers that serve connections; `None` without

@@ -4,11 +4,13 @@
 //! goes to sleep with something new. Publishing takes one uncontended lock; counting a request takes none. Readers
 //! see figures that are at most [`PUBLISH_EVERY`] old.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::Nanos;
 use serde::Serialize;
 use sys::socket::AcceptQueue;
+
+use crate::lock::lock;
 
 /// Maximum age of published figures.
 pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);
@@ -413,6 +415,6 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counters> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.published)
     }
 }

@@ -24,16 +24,18 @@ mod keeper;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits};
 use rustix::net::{getpeername, getsockname};
 use site::Hosts;
+use sys::netlink::SocketDiagnostics;
 
 use crate::counters::KernelCacheCounts;
 use crate::error::ServeError;
 use crate::listener::Listener;
+use crate::lock::lock;
 use crate::threads::LoopHandle;
 use hot::Candidate;
 pub use hot::Observer;
@@ -57,6 +59,11 @@ impl SharedCache {
     pub fn load(sets: &[Vec<Listener>]) -> Option<SharedCache> {
         let listeners: Vec<BorrowedFd<'_>> =
             sets.iter().flatten().map(|listener| listener.socket.as_fd()).collect();
+        // A kernel without tcp_diag would show no connection to a keeper that asks if one still exists.
+        if let Err(error) = SocketDiagnostics::open().and_then(|mut asked| asked.accept_queue(0)) {
+            sys::say!("inrush: --kernel-cache on: {error}; serving without it");
+            return None;
+        }
         let seed = RandomState::new().hash_one(0);
         match KernelCache::of_listeners(Limits::default(), seed, &listeners) {
             Ok(program) => Some(SharedCache(Arc::new(Shared {
@@ -118,8 +125,4 @@ impl SharedCache {
     fn program(&self) -> MutexGuard<'_, KernelCache> {
         lock(&self.0.program)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

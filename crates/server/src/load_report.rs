@@ -12,13 +12,14 @@
 //!
 //! Does not support out-of-band reports, which are a gRPC service.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use base::Nanos;
 use bytes::Bytes;
 use http1::{Request, Response};
 
 use crate::agent_check::{Meter, Reading};
+use crate::lock::lock;
 
 /// The request field that asks for a report; its value is the wanted form.
 const ASKS: &str = "endpoint-load-metrics-format";
@@ -46,7 +47,7 @@ impl LoadReports {
     pub fn add<F>(&self, request: &Request<'_>, response: &mut Response<F>, now: Nanos) {
         let asks = request.value(ASKS).is_some_and(|form| form.eq_ignore_ascii_case(b"text"));
         let Some(reporter) = self.0.get().filter(|_| asks) else { return };
-        let line = reporter.lock().unwrap_or_else(PoisonError::into_inner).line(now);
+        let line = lock(reporter).line(now);
         if !line.is_empty() {
             response.fields = [&response.fields[..], &line[..]].concat().into();
         }

@@ -22,7 +22,7 @@ mod refuser;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
@@ -35,6 +35,7 @@ use crate::accept::PhaseEnd;
 use crate::choices::OverloadHook;
 use crate::instructions::Instructions;
 use crate::listener::Listener;
+use crate::lock::lock;
 use refuser::{Chosen, Refuser};
 
 /// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.
@@ -416,10 +417,6 @@ impl AcceptControl {
     pub fn withdraw(&self) {
         self.refuser.withdraw(self.queue);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use base::{Nanos, RealClock};
 use overload::hook::Routing;
@@ -28,6 +28,7 @@ use crate::error::{ServeError, system};
 use crate::kernel_cache::{Materials, SharedCache};
 use crate::listener::{Inheritance, Listener, bind_group, listen, take_over};
 use crate::load_report::LoadReports;
+use crate::lock::lock;
 use crate::overload_control::{AcceptControl, ControlledQueue, Overload};
 use crate::refusals::Refusals;
 use crate::service::{Costly, Refusal};
@@ -390,10 +391,6 @@ impl Plan {
             drain_timeout: self.config.drain_timeout,
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stop() -> Result<Stop, ServeError> {

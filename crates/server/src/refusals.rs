@@ -12,11 +12,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::clients::Admission;
+use crate::lock::lock;
 
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
 pub const MOST_WAITING: usize = 1024;
@@ -164,6 +165,6 @@ impl Refusals {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.waiting)
     }
 }

@@ -76,6 +76,12 @@ impl Scoreboard {
         &self.words[end - self.layout.own..end]
     }
 
+    /// Returns the open connections of a place, as its worker has last shown them.
+    pub fn connections(&self, place: usize) -> u64 {
+        let end = (place + 1) * self.layout.words() - self.layout.own;
+        self.words[end - GAUGES].load(Ordering::Relaxed)
+    }
+
     /// Replaces the instructions that all workers read.
     pub fn instruct(&self, instructions: Instructions) {
         instructions.write(&self.words[self.places * self.layout.words()..]);
@@ -280,6 +286,7 @@ mod tests {
         let sum = board.sum();
         assert_eq!((sum.loops.accepts, sum.http.requests, sum.connections), (6, 8, 3));
         assert_eq!(sum.service, [("hits", 2)]);
+        assert_eq!([0, 1, 2].map(|place| board.connections(place)), [2, 0, 1]);
 
         assert_eq!(board.vacate(2), 1);
         assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 9);

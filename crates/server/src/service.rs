@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base::{Nanos, RealClock};
 use dispatch::Token;
@@ -14,6 +14,7 @@ use site::{File, Hosts, Sites};
 use crate::driver::socket_service::SocketService;
 use crate::kernel_cache::Observer;
 use crate::load_report::LoadReports;
+use crate::lock::lock;
 use crate::unavailable::unavailable;
 
 /// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.
@@ -136,10 +137,6 @@ impl SharedSite {
         let stripe = |_| Mutex::new(each.sites(RealClock::new()));
         SharedSite { stripes: (0..stripes).map(stripe).collect(), hasher: RandomState::new() }
     }
-}
-
-fn lock(stripe: &Mutex<Sites>) -> MutexGuard<'_, Sites> {
-    stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Service for SharedSite {

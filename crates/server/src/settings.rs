@@ -5,12 +5,13 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use http1::server::Settings;
 use tls::Sessions;
 
 use crate::clients::Clients;
+use crate::lock::lock;
 
 /// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl LiveSettings {
 
     /// Replaces the settings of all threads. Each thread takes them at its next [`LiveSettings::refresh`].
     pub fn set(&self, settings: Settings) {
-        let mut newest = self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = lock(&self.shared.newest);
         *newest = Arc::new(settings);
         self.shared.version.fetch_add(1, Ordering::Release);
     }
@@ -67,7 +68,7 @@ impl LiveSettings {
     pub fn refresh(&mut self) {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
-            self.mine = Arc::clone(&self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner));
+            self.mine = Arc::clone(&lock(&self.shared.newest));
             self.seen = version;
         }
     }

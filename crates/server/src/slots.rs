@@ -178,6 +178,11 @@ impl Share {
         self.slots.taken.get()
     }
 
+    /// Returns the used fraction of the limit.
+    pub fn occupancy(&self) -> f64 {
+        self.taken() as f64 / self.most() as f64
+    }
+
     /// Returns the number of slots taken now in this process.
     pub fn taken_here(&self) -> usize {
         self.slots.taken.get_here()
@@ -233,7 +238,7 @@ mod tests {
         let first = share.take().unwrap();
         let _second = share.take().unwrap();
         assert!(share.take().is_none());
-        assert_eq!(share.taken(), 2);
+        assert_eq!((share.taken(), share.occupancy()), (2, 1.0));
         drop(first);
         assert!(share.take().is_some());
         assert_eq!(share.taken(), 1);

@@ -60,7 +60,7 @@ impl EpollSet {
                 reported & (bits::ERR | bits::HUP) != 0,
             )
         }));
-        Ok(Waited::Ready)
+        Ok(if count == self.reported.len() { Waited::More } else { Waited::Ready })
     }
 }
 

@@ -163,6 +163,8 @@ impl<V: Variant> Mechanism for Recovering<V> {
 struct Fetched {
     announcements: usize,
     overflow: bool,
+    /// The queue may have more.
+    more: bool,
 }
 
 /// The reason why a sleep ended.
@@ -269,11 +271,12 @@ impl Signals {
                 self.counts.overflows += 1;
                 self.empty_queue()?;
                 recover(events)?;
+                fetched.more = false;
             }
             self.poll_those_due(events)?;
             self.look_at_mute(events, idle)?;
             if events.len() > before || patience.is_over() {
-                return Ok(Waited::Ready);
+                return Ok(if fetched.more { Waited::More } else { Waited::Ready });
             }
         }
     }
@@ -281,17 +284,17 @@ impl Signals {
     /// Fetches without blocking. Turns believed announcements into events, and marks the descriptors of
     /// suspect ones to be polled.
     fn fetch(&mut self, events: &mut Vec<Event>) -> io::Result<Fetched> {
-        let mut fetched = Fetched { announcements: 0, overflow: false };
+        let mut fetched = Fetched { announcements: 0, overflow: false, more: false };
         loop {
             let count = match self.fetch {
                 RtFetch::Batch => self.fetch_batch(&mut fetched, events)?,
                 RtFetch::One => self.fetch_one(&mut fetched, events)?,
             };
-            let emptied = count < self.most();
-            if emptied {
+            fetched.more = count == self.most();
+            if !fetched.more {
                 self.generation += 1;
             }
-            if emptied || fetched.overflow || self.delivery == Delivery::Each {
+            if !fetched.more || fetched.overflow || self.delivery == Delivery::Each {
                 break;
             }
         }

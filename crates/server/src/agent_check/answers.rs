@@ -18,7 +18,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use base::{Clock, Nanos, RealClock};
@@ -33,6 +33,7 @@ use super::REGULAR;
 use super::load::Meter;
 use super::weight::Weight;
 use crate::admin_access::AdminListener;
+use crate::lock::lock;
 use crate::stop::Stop;
 
 /// Maximum number of ending connections: several load balancers, each of which asks for several backends.
@@ -67,7 +68,7 @@ impl Drain {
     /// Blocks until every regular asker has been told, at most for this time.
     pub fn wait(&self, patience: Nanos) {
         let (told, changed) = &*self.told;
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = lock(told);
         // Without an answer in time, connections of a load balancer that was not told are refused.
         drop(changed.wait_timeout_while(told, Duration::from_nanos(patience.0), |told| !*told));
     }
@@ -78,7 +79,7 @@ impl Drain {
 
     fn done(&self) {
         let (told, changed) = &*self.told;
-        *told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(told) = true;
         changed.notify_all();
     }
 }

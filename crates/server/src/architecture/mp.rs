@@ -169,6 +169,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         stop: stop.clone(),
         spares: spares.map(|spares| SpareServers::new(spares, most)),
         first: spares.map_or(most, |_| START.min(most)),
+        max_connections: config.max_connections,
         drain_timeout: config.drain_timeout,
         processors: plan.cpus().len(),
     };
@@ -198,6 +199,8 @@ struct Parent {
     spares: Option<SpareServers>,
     /// Number of workers at the start.
     first: usize,
+    /// Maximum connections at once, over all workers.
+    max_connections: usize,
     drain_timeout: Nanos,
     /// The number of processors that serve.
     processors: usize,
@@ -242,11 +245,13 @@ impl Parent {
 
     /// Controls the accept queue by the number of connections that the workers and the parent have taken from it.
     fn tick(&mut self, now: Nanos) {
+        let occupancy = self.open_connections() as f64 / self.max_connections as f64;
         let Some(control) = &mut self.control else { return };
         let all = |word: usize| {
             (0..self.fleet.places()).map(|place| self.fleet.own(place)[word].load(Ordering::Relaxed)).sum()
         };
         control.progress(all(TAKEN) + self.turned_away, all(FOUND_EMPTY));
+        control.occupied(occupancy);
         control.tick(now, &self.listeners);
         self.fleet.instruct(control.instructions(self.processors));
     }
@@ -263,6 +268,12 @@ impl Parent {
     /// [`WAITS`] if it serves none.
     fn since(&self, place: usize) -> u64 {
         if self.fleet.runs(place) { self.fleet.own(place)[SINCE].load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// The open connections of all workers. A busy worker has at least one, and shows their number rarely.
+    fn open_connections(&self) -> u64 {
+        let open = |place| self.fleet.connections(place).max(u64::from(self.since(place) > WAITS));
+        (0..self.fleet.places()).map(open).sum()
     }
 
     /// True if a worker serves no connection, as far as it has reported.

@@ -37,6 +37,7 @@ use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
+use crate::lock::lock;
 use crate::overload_control::{AcceptControl, ControlledQueue};
 use crate::plan::{Plan, addresses};
 use crate::service::{Costly, Refusal, SharedSite};
@@ -251,7 +252,7 @@ impl Crew {
         let body = move || {
             let _guard = guard;
             if let Err(error) = body() {
-                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *lock(&self.failure) = Some(error);
             }
         };
         Builder::new().name(name).stack_size(STACK_BYTES).spawn_scoped(scope, body).map(drop)

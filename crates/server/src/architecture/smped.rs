@@ -72,6 +72,8 @@ const WORKERS_OWN: u64 = 24;
 const WITH_QUEUES: u64 = 32;
 /// Additional time for workers to end after their own drain timeout.
 const PATIENCE: Nanos = Nanos::SECOND;
+/// Delay before another attempt to start a worker, after one failed.
+const START_PAUSE: Nanos = Nanos::SECOND;
 /// Seed of the random choices. No client gains by predicting them, and a run can be repeated.
 const SEED: Seed = Seed(0);
 

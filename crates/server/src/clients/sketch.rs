@@ -18,11 +18,13 @@
 
 use std::hash::Hasher as _;
 use std::net::IpAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use base::Nanos;
 use siphasher::sip::SipHasher13;
+
+use crate::lock::lock;
 
 /// Rows of each table. Four rows of a table that is loaded to a quarter make one mistake in 256 at most.
 const ROWS: usize = 4;
@@ -149,7 +151,7 @@ impl Rates {
     /// because the client's own connections cannot have charged more. Another connection of this client waits until all
     /// rows are charged. Otherwise it could find room in a row that is not charged yet.
     pub fn admit(&self, places: &Places, now: Nanos) -> bool {
-        let _turn = self.turns[places.0[0] as usize % TURNS].lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.turns[places.0[0] as usize % TURNS]);
         let full = now.saturating_add(self.burst).0;
         let paid = |until: u64| until.max(now.0).saturating_add(self.interval.0);
         let cells = places.cells(&self.table);

@@ -45,7 +45,7 @@ use super::event_loop::{
 };
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, receive};
-use crate::accept::{Arrived, Look};
+use crate::accept::{Arrived, Look, peer_of};
 
 /// The most accepts in flight on one listener: the default length of its queue.
 const MOST_ACCEPTS: usize = 4096;
@@ -101,8 +101,18 @@ pub(super) struct Flights {
     early: Option<Box<Vec<u8>>>,
     /// The receive in flight is being cancelled, because enough bytes wait.
     is_held: bool,
-    /// The end of the stream came while output waited.
-    ended_early: bool,
+    end: End,
+}
+
+/// The end of the stream from the peer. A receive after it would bring it again at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    NotYet,
+    /// It came, and the machine does not know it yet, because output waited.
+    Early,
+    /// The machine knows it.
+    Told,
 }
 
 /// A loop over the kernel `K`.
@@ -206,13 +216,17 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         if self.sources.iter().any(|source| !source.in_flight.is_empty()) {
             return;
         }
-        self.empty_queues();
-        let held: usize = self.sources.iter().map(|source| source.taken.len()).sum();
-        self.state.lender.counts.cut_off_at_shutdown += held as u64;
+        self.take_the_last();
+        self.state.lender.counts.cut_off_at_shutdown += self.accepted_by_kernel() as u64;
         self.state.accepting.arrivals.shut();
         self.sources.clear();
         self.state.begin_to_drain();
         self.drain();
+    }
+
+    /// Returns the number of connections that the kernel has accepted and that are not admitted yet.
+    fn accepted_by_kernel(&self) -> usize {
+        self.sources.iter().map(|source| source.taken.len()).sum()
     }
 
     /// Works on the completion of a connection's operation.
@@ -265,6 +279,13 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         self.state.accepting.ready.report_all(self.sources.len());
     }
 
+    /// Takes one connection more: it may have woken only a cancelled accept of this loop, and none of the successor.
+    fn take_accepted(&mut self) {
+        let held = self.accepted_by_kernel() + usize::from(self.state.accepting.arrivals.has_newcomer());
+        self.look_at_all();
+        self.accept_phase(Limit::AtMost(held as u32 + 1));
+    }
+
     fn accepts(&mut self) -> bool {
         self.state.life != Life::Sealing
     }
@@ -277,8 +298,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
                 Some(socket) => {
                     let lender = &self.state.lender;
                     let is_asked_for = lender.log.is_some() || lender.settings.clients().is_some();
-                    let known = is_asked_for.then(|| rustix::net::getpeername(&socket));
-                    let peer = known.and_then(Result::ok).flatten().and_then(|peer| peer.try_into().ok());
+                    let peer = is_asked_for.then(|| peer_of(&socket)).flatten();
                     accepting.arrivals.offer(socket, peer);
                 }
                 None if !source.by_hand => return Look::Empty,
@@ -362,11 +382,11 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
 
     /// The caller ensures that none of the connection's completions is left in the loop. Its next bytes are then in the
     /// socket.
-    fn end_one(&mut self, token: Token, tell: Tell<S>) {
+    fn receive_and_tell(&mut self, token: Token, tell: Tell<S>) {
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         if !peer.own.is_sending && peer.machine.wants() == Wants::Receive {
             match receive(peer.socket.as_fd(), lent.scratch) {
-                Ok(0) => peer.own.ended_early = true,
+                Ok(0) => peer.own.end = End::Early,
                 Ok(count) => {
                     peer.own.has_spoken = true;
                     let (mut http, scratch, counts) = lent.parts();

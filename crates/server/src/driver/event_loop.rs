@@ -146,8 +146,8 @@ pub(super) trait EventLoop {
     /// Continues a connection whose timer entry is due. `has_expired` is true if its deadline has passed too.
     fn go_on(&mut self, token: Token, has_expired: bool);
 
-    /// Tells a connection to end after the responses to its received requests.
-    fn end_one(&mut self, token: Token, tell: Tell<Self::Service>);
+    /// Receives what has arrived for a connection, and tells it to end.
+    fn receive_and_tell(&mut self, token: Token, tell: Tell<Self::Service>);
 
     /// Closes a connection.
     fn close(&mut self, token: Token);
@@ -176,7 +176,7 @@ pub(super) trait EventLoop {
 
     /// The second phase: takes connections from the queues, at most accept-limit in all.
     fn accept(&mut self) {
-        let accepts = self.accepts();
+        let (accepts, may_have_more) = (self.accepts(), self.may_have_more());
         let state = self.state();
         let (now, accepting) = (state.lender.now(), &mut state.accepting);
         accepting.arrivals.tick(now);
@@ -184,11 +184,13 @@ pub(super) trait EventLoop {
         if accepting.paused_until.is_some() {
             return;
         }
-        if accepting.ready.is_empty() {
-            accepting.arrivals.control().into_iter().for_each(AcceptControl::found_empty);
-        } else if accepts {
+        if !accepting.ready.is_empty() {
             let limit = accepting.arrivals.limit();
-            self.accept_phase(limit);
+            if accepts {
+                self.accept_phase(limit);
+            }
+        } else if !may_have_more {
+            accepting.arrivals.control().into_iter().for_each(AcceptControl::found_empty);
         }
     }
 
@@ -216,15 +218,33 @@ pub(super) trait EventLoop {
         phase.end
     }
 
+    /// Takes the last connections: those in the sealed queues, and the one that waits for room. Queues that were passed
+    /// on are not sealed: later connections are the successor's.
+    fn take_the_last(&mut self) {
+        if self.state().accepting.arrivals.are_passed_on() {
+            self.take_accepted();
+        } else {
+            self.empty_queues();
+        }
+        let state = self.state();
+        if let Some(last) = state.accepting.arrivals.last_newcomer(state.lender.now()) {
+            state.lender.counting().accepts += 1;
+            self.admit(last);
+        }
+    }
+
+    /// Takes the connections that the kernel has accepted by itself from queues that were passed on.
+    fn take_accepted(&mut self) {}
+
     /// Takes the connections from queues that are sealed. A connection may still be on its way through the kernel at the
-    /// first look. Queues that were passed on are not sealed: later connections are the successor's.
+    /// first look.
     fn empty_queues(&mut self) {
         let mut left = u32::MAX;
         loop {
             self.look_at_all();
             // Dead connections end a phase before the queue is empty.
             while self.accept_phase(Limit::Infinite) == PhaseEnd::AtLimit {}
-            let depth = if are_passed_on() { 0 } else { self.state().accepting.arrivals.queue().depth };
+            let depth = self.state().accepting.arrivals.queue().depth;
             if depth == 0 || depth >= left {
                 self.state().lender.counts.cut_off_at_shutdown += u64::from(depth);
                 return;
@@ -360,6 +380,12 @@ pub(super) trait EventLoop {
     fn broken(&mut self, token: Token) {
         self.state().lender.counts.broken += 1;
         self.close(token);
+    }
+
+    /// Tells a connection to end after the responses to its received requests.
+    fn end_one(&mut self, token: Token, tell: Tell<Self::Service>) {
+        self.state().before_turn(token, true);
+        self.receive_and_tell(token, tell);
     }
 
     /// Ends every connection, once what has arrived is answered.

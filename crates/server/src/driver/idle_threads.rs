@@ -9,12 +9,13 @@
 //! Invariant: while the lock is held, no socket of an entered thread is closed.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Key, Nanos, Slab};
 use rustix::net::{RecvFlags, Shutdown};
 
 use crate::idle::IdleList;
+use crate::lock::lock;
 
 /// The most idle connections with a new request that one call passes over. Their threads are about to leave.
 const MOST_PASSED_OVER: usize = 16;
@@ -112,7 +113,7 @@ impl IdleThreads {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entered> {
-        self.entered.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entered)
     }
 }
 

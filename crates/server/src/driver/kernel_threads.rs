@@ -24,7 +24,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use base::{Clock, Nanos, RealClock};
 use overload::law::Sessions;
@@ -40,10 +40,10 @@ use super::socket_service::SocketService;
 use super::waiters::{self, Waiters, readable, sleep};
 use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::choices::Wake;
-use crate::clients::Admission;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::instructions;
 use crate::listener::{Listener, are_passed_on};
+use crate::lock::lock;
 use crate::overload_control::AcceptControl;
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -165,10 +165,7 @@ impl Group {
     /// Takes over connections that another process has accepted before the stop.
     pub fn hand_over(&self, sockets: impl IntoIterator<Item = OwnedFd>) {
         let at = self.clock.now();
-        let arrived = sockets.into_iter().map(|socket| {
-            let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| peer.try_into().ok());
-            Arrived { socket, peer, at, slot: self.share.take_beyond(), admission: Admission::Free }
-        });
+        let arrived = sockets.into_iter().map(|socket| Arrived::passed(socket, at, &self.share));
         lock(&self.leftover).extend(arrived);
     }
 
@@ -260,6 +257,7 @@ impl Group {
             if let Some(control) = control {
                 let count = |total: &AtomicU64| total.load(Ordering::Relaxed);
                 control.progress(count(&self.taken), count(&self.found_empty));
+                control.occupied(self.share.occupancy());
                 control.tick(self.clock.now(), &self.listeners);
                 control.instructions(processors).write(&self.instructions);
             }
@@ -430,6 +428,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 if batch.is_empty() && are_passed_on() && !std::mem::replace(&mut self.looked_again, true) {
                     let counts = &mut self.serving.lender.get_mut().counts;
                     self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
+                    batch.extend(self.acceptor.last_newcomer(now));
                 }
                 return Ok(batch);
             }
@@ -505,10 +504,6 @@ impl Drop for Free<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

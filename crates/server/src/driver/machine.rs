@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use base::Nanos;
 use http1::Sni;
-use http1::server::{Connection, Context, Responder, Settings, Wants};
+use http1::server::{Connection, Context, Responder, Settings, Transmit, Wants};
 use tls::{Asked, Event, Session, Sessions, is_a_request};
 
 use super::gate::{Gate, Passed};
@@ -210,6 +210,13 @@ impl Machine {
             Http::One(_) => self.wants() == Wants::Receive,
             Http::Two(two) => two.may_receive(settings),
         }
+    }
+
+    /// True if bytes in memory wait for room in the socket. Under HTTP/2 they may belong to other streams than the one
+    /// whose file is missing.
+    pub(super) fn has_bytes(&self) -> bool {
+        let has_records = matches!(&self.tls, Tls::Layer(layer) if layer.session.wants_write());
+        has_records || matches!(self.http.transmit(), Transmit::Bytes { .. })
     }
 
     /// As [`Connection::resume`].

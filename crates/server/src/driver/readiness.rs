@@ -16,14 +16,13 @@ mod turn;
 use std::io;
 use std::os::fd::AsFd;
 
-use base::{Key, Limit, Nanos, RealClock};
-use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger};
+use base::{Key, Nanos, RealClock};
+use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger, Waited};
 
 use super::event_loop::{Arrivals, EventLoop, Life, Listeners, LoopState, Parts, STOP, Tell, listener_token};
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, send};
 use crate::accept::Arrived;
-use crate::listener::are_passed_on;
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 
 /// The token of [`SocketService::notices`].
@@ -45,6 +44,8 @@ pub struct ReadinessLoop<M, S: SocketService, D, A = Listeners> {
     state: LoopState<S, A, Notes>,
     dispatcher: Dispatcher<M>,
     events: Vec<Event>,
+    /// The kernel has more events than the last wait reported.
+    are_cut_short: bool,
     /// Connections whose turn ended early, to be continued without an event.
     unfinished: Vec<Token>,
     /// Connections whose wait for the service is over.
@@ -77,6 +78,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         Ok(ReadinessLoop {
             dispatcher,
             events: Vec::new(),
+            are_cut_short: false,
             unfinished: Vec::new(),
             arrived: Vec::new(),
             discipline: D::default(),
@@ -118,14 +120,10 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     }
 
     /// Takes the connections from the accept queues and closes these, then ends idle connections. Connections that the
-    /// kernel has accepted are served; clients that connect later are refused. Queues that were passed on keep theirs.
+    /// kernel has accepted are served; clients that connect later are refused.
     fn go_down(&mut self) {
         self.state.seal();
-        if !are_passed_on() {
-            self.empty_queues();
-        } else if self.state.accepting.arrivals.has_newcomer() {
-            self.accept_phase(Limit::AtMost(1));
-        }
+        self.take_the_last();
         self.state.accepting.arrivals.close(&mut self.dispatcher);
         self.dispatcher.deregister(self.state.stop.descriptor());
         self.state.begin_to_drain();
@@ -152,7 +150,8 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
         let timeout = self.time_to_wait();
         self.state.end_turn();
         self.state.lender.counts.waits += 1;
-        self.dispatcher.wait(&mut self.events, timeout)?;
+        let waited = self.dispatcher.wait(&mut self.events, timeout)?;
+        self.are_cut_short = waited == Waited::More;
         self.state.begin_turn();
         if !self.events.is_empty() || !self.state.accepting.ready.is_empty() || !self.unfinished.is_empty() {
             self.state.lender.counting().events += self.events.len() as u64;
@@ -165,6 +164,11 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
             self.watch_sources();
         }
         Ok(())
+    }
+
+    /// Returns true if the reports of sources may be missing.
+    fn may_have_more(&self) -> bool {
+        self.state.life == Life::Serving && self.are_cut_short
     }
 
     fn look_at_all(&mut self) {
@@ -210,7 +214,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
         self.settle(token, moved);
     }
 
-    fn end_one(&mut self, token: Token, tell: Tell<S>) {
+    fn receive_and_tell(&mut self, token: Token, tell: Tell<S>) {
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
         let moved = Self::move_bytes(peer, &mut lent, true);
         tell(&mut peer.machine, &mut lent);

@@ -34,7 +34,7 @@ mod work;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{Builder, Scope};
 
 use base::{Clock, Key, Nanos, RealClock};
@@ -46,6 +46,7 @@ use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::counters::{Board, Counters};
 use crate::listener::Listener;
+use crate::lock::lock;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -209,7 +210,7 @@ impl<S: SocketService + Clone + Send + Sync> Pipeline<S> {
     }
 
     fn admission(&self) -> MutexGuard<'_, AdmissionController> {
-        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.admission)
     }
 
     /// Waits until every thread has ended. Blocks.

@@ -232,6 +232,7 @@ fn send_plain<S: SocketService>(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::{Read, Write};
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
@@ -239,22 +240,32 @@ mod tests {
 
     use base::{Nanos, WallTime};
     use http1::server::{Buffers, Context, Counts, Settings};
-    use http1::{Body, HttpDate, Request, Response, Service, Status};
+    use http1::{Body, FileRange, HttpDate, Request, Response, Service, Status};
 
     use super::*;
+    use crate::accept::Arrived;
     use crate::counters::LoopCounts;
+    use crate::driver::http::http2_requests;
+    use crate::settings::LiveSettings;
+    use crate::slots::Share;
 
     /// More than a socket's buffer holds.
     const CONTENT_BYTES: usize = 1 << 20;
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
 
+    /// Answers with bytes, and `/cold` with a file that is not in memory.
     struct Large;
 
     impl Service for Large {
         type File = Arc<OwnedFd>;
 
-        fn respond(&mut self, _request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
-            let body = Body::Bytes(vec![b'x'; CONTENT_BYTES].into());
+        fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
+            let body = if request.target == "/cold" {
+                let file = File::open("/dev/null").expect("a descriptor is left");
+                Body::File(FileRange { file: Arc::new(file.into()), offset: 0, length: CONTENT_BYTES as u64 })
+            } else {
+                Body::Bytes(vec![b'x'; CONTENT_BYTES].into())
+            };
             Response { body, ..Response::error(Status::OK) }
         }
     }
@@ -262,6 +273,10 @@ mod tests {
     impl SocketService for Large {
         fn counts(&self) -> Vec<(&'static str, u64)> {
             Vec::new()
+        }
+
+        fn sendable(&mut self, _range: &FileRange<Arc<OwnedFd>>, _most: u64) -> u64 {
+            0
         }
     }
 
@@ -274,39 +289,75 @@ mod tests {
         assert_eq!(ended_by(Errno::CONNRESET), Some(Moved::Broken));
     }
 
-    #[test]
-    fn under_edges_a_request_behind_a_stuck_response_is_received_once_that_has_left() {
-        let (mut client, server) = UnixStream::pair().unwrap();
-        client.set_nonblocking(true).unwrap();
-        server.set_nonblocking(true).unwrap();
-        let (settings, mut counts) = (Settings::default(), Counts::default());
-        let (mut service, mut buffers) = (Large, Buffers::default());
-        let mut machine = Machine::plain(Nanos::ZERO, &settings);
-        let mut scratch = vec![0; 4096];
-        let mut turn = |readable| {
+    /// A connection whose client and turns are the test's.
+    struct Bench {
+        client: UnixStream,
+        server: UnixStream,
+        machine: Machine,
+        settings: LiveSettings,
+        counts: Counts,
+        scratch: Vec<u8>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let (client, server) = UnixStream::pair().unwrap();
+            client.set_nonblocking(true).unwrap();
+            server.set_nonblocking(true).unwrap();
+            let settings = LiveSettings::new(Settings::default());
+            let socket = server.try_clone().unwrap().into();
+            let mut arrived = Arrived::passed(socket, Nanos::ZERO, &Share::alone(1));
+            let machine = Machine::new(&mut arrived, &settings);
+            Bench { client, server, machine, settings, counts: Counts::default(), scratch: vec![0; 4096] }
+        }
+
+        /// A turn under edges.
+        fn turn(&mut self, readable: bool) -> Moved {
             let context = Context {
-                service: &mut service,
-                settings: &settings,
-                buffers: &mut buffers,
+                service: &mut Large,
+                settings: &self.settings,
+                buffers: &mut Buffers::default(),
                 date: &HttpDate::new(WallTime::default()),
-                counts: &mut counts,
+                counts: &mut self.counts,
                 log: None,
                 now: Nanos::ZERO,
             };
             let (counts, http2) = (&mut LoopCounts::default(), &mut http2::Counts::default());
-            let mut lent = Lent { context, scratch: &mut scratch, counts, http2 };
-            move_bytes(server.as_fd(), &mut machine, &mut lent, readable, Trigger::Edge)
-        };
-        client.write_all(REQUEST).unwrap();
-        assert!(matches!(turn(true), Moved::AsFarAsPossible));
-        client.write_all(REQUEST).unwrap();
-        assert!(matches!(turn(true), Moved::AsFarAsPossible), "its edge comes while output waits");
-        let (mut received, mut buffer) = (0, vec![0; 2 * CONTENT_BYTES]);
-        while let Ok(count) = client.read(&mut buffer) {
-            received += count;
-            assert!(matches!(turn(false), Moved::AsFarAsPossible), "told of room alone");
+            let mut lent = Lent { context, scratch: &mut self.scratch, counts, http2 };
+            move_bytes(self.server.as_fd(), &mut self.machine, &mut lent, readable, Trigger::Edge)
         }
-        assert_eq!(counts.requests, 2);
+    }
+
+    #[test]
+    fn under_edges_a_request_behind_a_stuck_response_is_received_once_that_has_left() {
+        let mut bench = Bench::new();
+        bench.client.write_all(REQUEST).unwrap();
+        assert!(matches!(bench.turn(true), Moved::AsFarAsPossible));
+        bench.client.write_all(REQUEST).unwrap();
+        assert!(matches!(bench.turn(true), Moved::AsFarAsPossible), "its edge comes while output waits");
+        let (mut received, mut buffer) = (0, vec![0; 2 * CONTENT_BYTES]);
+        while let Ok(count) = bench.client.read(&mut buffer) {
+            received += count;
+            assert!(matches!(bench.turn(false), Moved::AsFarAsPossible), "told of room alone");
+        }
+        assert_eq!(bench.counts.requests, 2);
         assert!(received > 2 * CONTENT_BYTES);
+    }
+
+    #[test]
+    fn the_rest_of_a_stream_waits_for_room_while_the_file_of_another_is_missing() {
+        let mut bench = Bench::new();
+        bench.client.write_all(&http2_requests(&["/", "/cold"])).unwrap();
+        bench.turn(true);
+        let mut buffer = vec![0; 16 * 1024];
+        while bench.machine.http.file_part().is_none() {
+            assert!(bench.client.read(&mut buffer).unwrap() > 0);
+            bench.turn(false);
+        }
+        assert!(bench.machine.has_bytes(), "the socket is full");
+        while bench.client.read(&mut buffer).is_ok() {
+            bench.turn(false);
+        }
+        assert_eq!((bench.machine.wants(), bench.machine.has_bytes()), (Wants::Transmit, false));
     }
 }

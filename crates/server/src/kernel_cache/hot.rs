@@ -10,7 +10,8 @@ use bpf::kernel_cache::{LONGEST, LONGEST_REQUEST};
 use http1::{Body, Method, Request, Response, Status, Version};
 use site::{File, Hosts};
 
-use super::{SharedCache, lock};
+use super::SharedCache;
+use crate::lock::lock;
 
 /// The table's size, in requests.
 const COUNTED: usize = 4096;
@@ -95,6 +96,8 @@ fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
     whole
         && matches!(request.method, Method::Get | Method::Head)
         && request.version == Version::Http11
+        // The authority of an absolute target may name another host.
+        && request.values("host").all(|host| host == request.host.as_bytes())
         && request.fields.iter().all(|field| is_harmless(field.name, field.value))
 }
 
@@ -165,6 +168,8 @@ mod tests {
     fn fields_that_change_the_answer_keep_a_request_out() {
         for (name, value, kept) in [
             ("User-Agent", "curl", true),
+            ("Host", "example", true),
+            ("Host", "another", false),
             ("Connection", "keep-alive", true),
             ("Connection", "close", false),
             ("RANGE", "bytes=0-1", false),

@@ -13,11 +13,12 @@ use site::{CacheLimits, Hosts, Sites};
 use sys::netlink::SocketDiagnostics;
 use sys::poll::{self, PollFd, bits};
 
+use super::SharedCache;
 use super::hot::{Candidate, Key};
-use super::{SharedCache, lock};
 use crate::access_log::{LogSender, LoopLog};
 use crate::counters::{Board, KernelCacheCounts};
 use crate::error::{ServeError, system};
+use crate::lock::lock;
 use crate::settings::LiveSettings;
 use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};

@@ -18,7 +18,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bpf::admission::{self, Admission, Attached, LimitTable, Limits, NewDevice, Queues};
 use overload::hook::program::Program;
@@ -26,6 +26,7 @@ use overload::hook::{self, Hook, Routing};
 
 use crate::choices::OverloadHook;
 use crate::listener::{Listener, one_for_each_address};
+use crate::lock::lock;
 
 /// The program on the devices of the listeners.
 #[derive(Clone)]
@@ -77,7 +78,7 @@ impl DeviceHooks {
     /// Attaches the program to devices that have become ones of the listeners since the last call. Reports each in one line,
     /// and returns those that were attached. Blocks while a driver restarts its device for XDP.
     pub fn follow(&self) -> Vec<Attached> {
-        let followed = self.admission.lock().unwrap_or_else(PoisonError::into_inner).follow();
+        let followed = lock(&self.admission).follow();
         let report = |NewDevice { name: device, attached }| {
             let name = self.name;
             match &attached {

@@ -167,6 +167,11 @@ impl Fleet {
         self.scoreboard.own(place)
     }
 
+    /// Returns the open connections of a place, as its worker has last shown them.
+    pub fn connections(&self, place: usize) -> u64 {
+        self.scoreboard.connections(place)
+    }
+
     /// Replaces the instructions for the open connections of all workers.
     pub fn instruct(&self, instructions: Instructions) {
         self.scoreboard.instruct(instructions);

@@ -33,7 +33,6 @@ use sys::process::{Children, Fork};
 use super::{FOUND_EMPTY, SINCE, TAKEN, WAITS};
 use crate::accept::{Acceptor, Arrived, PhaseEnd};
 use crate::choices::{PROCESSES, Processes, WAKE};
-use crate::clients::Admission;
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
@@ -317,19 +316,14 @@ impl<'a> Forker<'a> {
                 Heard::Reclaim => {}
                 Heard::Message(message) => {
                     let sockets = message.descriptors.into_iter();
-                    self.fork_for_each(sockets.map(|socket| self.passed(socket)).collect::<Vec<_>>())?;
+                    let at = self.clock.now();
+                    let passed = sockets.map(|socket| Arrived::passed(socket, at, &self.share));
+                    self.fork_for_each(passed.collect::<Vec<_>>())?;
                 }
                 Heard::Drain => self.drain()?,
                 Heard::Gone => orphaned(),
             }
         }
-    }
-
-    /// Takes a connection that the parent has accepted.
-    fn passed(&self, socket: OwnedFd) -> Arrived {
-        let peer = rustix::net::getpeername(&socket).ok().flatten().and_then(|peer| peer.try_into().ok());
-        let (at, slot) = (self.clock.now(), self.share.take_beyond());
-        Arrived { socket, peer, at, slot, admission: Admission::Free }
     }
 
     /// Takes no more connections, and tells the children to finish.

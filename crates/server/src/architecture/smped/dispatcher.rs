@@ -23,11 +23,11 @@ use base::{Clock, Key, Nanos, RealClock};
 use dispatch::mechanism::Epoll;
 use dispatch::{Dispatcher, Event, Interest, Token};
 
-use super::PATIENCE;
 use super::handover::Outbox;
 use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
 use super::relief::Relief;
+use super::{PATIENCE, START_PAUSE};
 use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
@@ -198,6 +198,7 @@ impl Dispatching {
             self.parts.fleet.due(),
             answer,
             tick,
+            self.parts.pool.pause_ends(self.now),
         ];
         due.into_iter().flatten().min()
     }
@@ -217,7 +218,7 @@ impl Dispatching {
     fn gate_as_it_should_be(&self) -> Gate {
         if self.paused_until.is_some() {
             Gate::Paused
-        } else if !self.unplaced.is_empty() || !self.parts.pool.has_answering_worker() {
+        } else if !self.unplaced.is_empty() || !self.parts.pool.has_answering_worker(self.now) {
             Gate::NoWorker
         } else {
             Gate::Open
@@ -286,7 +287,8 @@ impl Dispatching {
 
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
-        self.parts.listeners.tick(self.now);
+        let occupancy = self.connections() as f64 / self.parts.max_connections as f64;
+        self.parts.listeners.tick_at(self.now, occupancy);
         if let Some(control) = self.parts.listeners.control() {
             self.parts.fleet.instruct(control.instructions(self.parts.processors));
         }
@@ -322,7 +324,7 @@ impl Dispatching {
             return Look::Stop(PhaseEnd::AtLimit);
         }
         let at_limit = self.connections() >= self.parts.max_connections as u64;
-        if at_limit || !self.parts.pool.has_room() {
+        if at_limit || !self.parts.pool.has_room(self.now) {
             if !self.parts.listeners.listeners[index].somebody_waits() {
                 return Look::Empty;
             }
@@ -383,19 +385,18 @@ impl Dispatching {
         }
     }
 
-    /// Handles a worker that cannot be started: waits for a delay before the next attempt.
+    /// Handles a worker that cannot be started: until the next attempt, connections go to workers that have room.
     fn could_not_grow(&mut self, error: &ServeError, handed: Handed) {
-        let pause = self.parts.listeners.acceptor.next_pause();
-        sys::say!("inrush: {error}; tried again in {pause}");
+        sys::say!("inrush: {error}; tried again in {START_PAUSE}");
         self.counts.workers_not_started += 1;
-        self.paused_until = Some(self.now + pause);
-        self.unplaced.push_back(handed);
+        self.parts.pool.pause(self.now + START_PAUSE);
+        self.place(handed);
     }
 
     /// Places connections whose worker is gone or does not answer, as far as there is room.
     fn place_the_unplaced(&mut self) {
         for _ in 0..self.unplaced.len() {
-            if self.paused_until.is_some() || !self.parts.pool.has_room() {
+            if self.paused_until.is_some() || !self.parts.pool.has_room(self.now) {
                 return;
             }
             self.unplaced.pop_front().into_iter().for_each(|handed| self.place(handed));
@@ -419,7 +420,7 @@ impl Dispatching {
         if self.parts.pool.period_ends().is_some_and(|end| end <= self.now) {
             let Parts { pool, relief, fleet, .. } = &mut self.parts;
             if let Some(relief) = relief {
-                pool.relieve(&relief.needed(|slot| fleet.own(slot), self.now));
+                pool.relieve(&relief.needed(|slot| fleet.own(slot), self.now), self.now);
             }
             pool.end_period(self.now);
             self.unpublished = true;

@@ -63,6 +63,8 @@ pub struct Pool {
     /// The time since which each worker has had no connection.
     idle_since: Vec<Nanos>,
     period_began: Nanos,
+    /// No worker is started before this time.
+    pause_until: Nanos,
     /// The decisions so far.
     pub decisions: Decisions,
 }
@@ -81,6 +83,7 @@ impl Pool {
             feedback: vec![Feedback::default(); slots],
             idle_since: vec![now; slots],
             period_began: now,
+            pause_until: Nanos::ZERO,
             decisions: Decisions::default(),
         }
     }
@@ -107,22 +110,34 @@ impl Pool {
         self.states.len()
     }
 
-    /// A slot in which another worker may be started.
-    pub fn vacancy(&self) -> Option<usize> {
+    /// A slot in which another worker may be started now.
+    pub fn vacancy(&self, now: Nanos) -> Option<usize> {
         let vacant = self.states.iter().position(|state| *state == State::Vacant);
-        vacant.filter(|_| self.resources.may_start(self.states.len() - self.count(State::Vacant)))
+        let may_start = || self.resources.may_start(self.states.len() - self.count(State::Vacant));
+        vacant.filter(|_| now >= self.pause_until && may_start())
+    }
+
+    /// Starts no worker until this time, because the last one could not be started.
+    pub fn pause(&mut self, until: Nanos) {
+        self.pause_until = until;
+        self.nobody_is_full();
+    }
+
+    /// The end of the pause under way.
+    pub fn pause_ends(&self, now: Nanos) -> Option<Nanos> {
+        (self.pause_until > now).then_some(self.pause_until)
     }
 
     /// True if another connection can be placed.
-    pub fn has_room(&self) -> bool {
+    pub fn has_room(&self, now: Nanos) -> bool {
         let c_max = self.settings.c_max;
         let answering = answering(&self.loads, &self.silent);
-        self.vacancy().is_some() || answering.iter().flatten().any(|load| load.has_room(c_max))
+        self.vacancy(now).is_some() || answering.iter().flatten().any(|load| load.has_room(c_max))
     }
 
     /// True if a worker answers or could be started.
-    pub fn has_answering_worker(&self) -> bool {
-        self.vacancy().is_some() || answering(&self.loads, &self.silent).iter().any(Option::is_some)
+    pub fn has_answering_worker(&self, now: Nanos) -> bool {
+        self.vacancy(now).is_some() || answering(&self.loads, &self.silent).iter().any(Option::is_some)
     }
 
     /// Records that a worker does not answer, and that `taken_back` of its connections were taken back.
@@ -143,13 +158,13 @@ impl Pool {
     }
 
     /// Places a connection, which counts as the worker's from now on. If the result is to start a worker, the
-    /// caller must then report it with [`grown`](Pool::grown).
+    /// caller must then report it with [`grown`](Pool::grown), or [`pause`](Pool::pause) and place the connection again.
     pub fn place(&mut self, now: Nanos) -> Placement {
         if self.is_idle() {
             // No worker has replied since the last period, and none could have.
             self.period_began = now;
         }
-        let vacancy = self.vacancy();
+        let vacancy = self.vacancy(now);
         let loads = answering(&self.loads, &self.silent);
         let slot = match self.scheduler.choose(&loads, vacancy.is_some()) {
             Choice::Full => return Placement::Full,
@@ -172,8 +187,12 @@ impl Pool {
         self.started(slot, now);
         self.decisions.placed_on_new_worker += 1;
         // The new one has to show that it helps before the next comes.
-        self.loads.iter_mut().flatten().for_each(|load| load.is_full = false);
+        self.nobody_is_full();
         self.add_connection(slot);
+    }
+
+    fn nobody_is_full(&mut self) {
+        self.loads.iter_mut().flatten().for_each(|load| load.is_full = false);
     }
 
     fn add_connection(&mut self, slot: usize) {
@@ -217,8 +236,8 @@ impl Pool {
     }
 
     /// Marks the workers that need relief as full, by slot, if another worker may be started.
-    pub fn relieve(&mut self, needed: &[bool]) {
-        let may_grow = self.vacancy().is_some();
+    pub fn relieve(&mut self, needed: &[bool], now: Nanos) {
+        let may_grow = self.vacancy(now).is_some();
         for (load, needed) in self.loads.iter_mut().zip(needed) {
             load.iter_mut().for_each(|load| load.is_full = *needed && may_grow);
         }

@@ -46,7 +46,7 @@ use bpf::steering::{Steering, Workers};
 
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
-use super::{PATIENCE, role, smped_settings};
+use super::{PATIENCE, START_PAUSE, role, smped_settings};
 use crate::architecture::smped::settings::SmpedSettings;
 use crate::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::driver::waiters::{readable, sleep};
@@ -70,8 +70,6 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 /// Interval of the looks when no connection has come for [`CALM_AFTER`] and some are open.
 const LOOK_RARELY: Nanos = Nanos::from_millis(100);
 const CALM_AFTER: Nanos = Nanos::SECOND;
-/// Delay before the parent starts a worker again after an attempt failed.
-const PAUSE: Nanos = Nanos::SECOND;
 
 /// Loads the program.
 ///
@@ -366,9 +364,9 @@ impl Parent {
             Ok(()) => self.welcome(slot, false),
             Err(error) => {
                 self.queues.shut(slot);
-                self.account.pause(now + PAUSE);
+                self.account.pause(now + START_PAUSE);
                 self.loops.workers_not_started += 1;
-                sys::say!("inrush: {error}; tried again in {PAUSE}");
+                sys::say!("inrush: {error}; tried again in {START_PAUSE}");
             }
         }
     }

@@ -20,10 +20,11 @@ use rand::RngExt;
 use sys::completion::{CompletionRing, Faults, SimulatedKernel};
 use tempfile::TempDir;
 
-use super::{CompletionLoop, EventLoop};
+use super::{CompletionLoop, End, EventLoop};
 use crate::accept::{AcceptLimit, Acceptor, LiveLimit};
 use crate::counters::Board;
 use crate::driver::event_loop::{Listeners, Parts};
+use crate::driver::http::http2_requests;
 use crate::driver::socket_service::SocketService;
 use crate::listener::Listener;
 use crate::overload_control::ControlledQueue;
@@ -342,6 +343,36 @@ fn a_stop_at_any_time_leaves_nothing_behind() {
         (0..turns).for_each(|_| world.turn());
         world.stop();
     });
+}
+
+#[test]
+fn an_end_that_comes_while_output_waits_comes_once() {
+    let told = Cell::new(0);
+    with_seeds(|seed| {
+        let mut world = World::new(seed, limits(seed));
+        world.connect();
+        let client = &mut world.clients[0];
+        (client.lengths, client.leaves_after) = (Vec::new(), usize::MAX);
+        let stream = client.stream.as_mut().unwrap();
+        stream.write_all(&http2_requests(&["/file"])).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        client.requests.clear();
+        // A report that comes late may miss a deadline, so that the connection closes.
+        while world.server.state.lender.counts.closed == 0 {
+            world.server.turn().unwrap();
+            let peers = &mut world.server.state.peers;
+            let Some(token) = peers.tokens().first().copied() else { continue };
+            let flights = &peers.get_mut(token).unwrap().own;
+            if flights.end == End::Told {
+                assert!(flights.is_sending, "output waits");
+                assert!(flights.receiving.is_none(), "the end would come again at once");
+                told.set(told.get() + 1);
+                break;
+            }
+        }
+        world.stop();
+    });
+    assert!(told.get() > SEEDS / 2, "{told:?}");
 }
 
 #[test]

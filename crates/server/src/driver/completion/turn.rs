@@ -21,7 +21,7 @@ use sys::completion::{Kernel, Received};
 use sys::errno::{Failure, classify};
 use sys::poll::bits;
 
-use super::{CompletionLoop, Flights};
+use super::{CompletionLoop, End, Flights};
 use crate::driver::event_loop::{Arrivals, EventLoop, Peer};
 use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
@@ -50,7 +50,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
             peer.own.receiving = None;
         }
         match result {
-            Ok(None) => peer.own.ended_early = true,
+            Ok(None) => peer.own.end = End::Early,
             Ok(Some(received)) => self.take_bytes(token, received),
             Err(Errno::NOBUFS) => self.state.lender.counts.no_receive_buffer += 1,
             Err(Errno::CANCELED) => {}
@@ -130,9 +130,9 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
 
     /// Begins to send. Returns true if all output has been sent already.
     fn transmit(&mut self, token: Token) -> bool {
-        let mut memory = self.spare.pop().unwrap_or_default();
         let Some((peer, mut lent)) = self.state.connection(token) else { return false };
         if let Some(bytes) = plain_output(&mut peer.machine, &mut lent) {
+            let mut memory = self.spare.pop().unwrap_or_default();
             memory.clear();
             memory.extend_from_slice(bytes);
             peer.own.is_sending = true;
@@ -160,7 +160,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
     fn settle(&mut self, token: Token) {
         let Some(peer) = self.state.peers.get_mut(token) else { return };
         if peer.own.receiving.is_none()
-            && !peer.own.ended_early
+            && peer.own.end == End::NotYet
             && peer.machine.may_receive(&self.state.lender.settings)
         {
             peer.own.is_held = false;
@@ -183,9 +183,10 @@ fn receive_early<S: SocketService>(peer: &mut Peer<Flights>, lent: &mut Lent<'_,
         peer.machine.receive(&early, &mut http, counts);
         return true;
     }
-    let ended = std::mem::take(&mut peer.own.ended_early);
-    if ended {
+    let has_come = peer.own.end == End::Early;
+    if has_come {
+        peer.own.end = End::Told;
         peer.machine.receive_end(&mut http, counts);
     }
-    ended
+    has_come
 }

@@ -11,9 +11,9 @@ use overload::AdaptiveLimit;
 use overload::law::Sessions;
 use sys::socket::AcceptQueue;
 
-use crate::accept::{AcceptLimit, Accepted, Acceptor, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::accept::{AcceptLimit, Accepted, Acceptor, Arrived, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::counters::LoopCounts;
-use crate::listener::Listener;
+use crate::listener::{Listener, are_passed_on};
 use crate::overload_control::AcceptControl;
 use crate::overload_control::ControlledQueue;
 
@@ -85,9 +85,19 @@ pub trait Arrivals {
         false
     }
 
+    /// True if another process accepts from the sources from now on.
+    fn are_passed_on(&self) -> bool {
+        are_passed_on()
+    }
+
     /// True if a connection waits for room.
     fn has_newcomer(&self) -> bool {
         false
+    }
+
+    /// Takes the connection that waits for room, even beyond the limit: a loop that shuts down still serves it.
+    fn last_newcomer(&mut self, _now: Nanos) -> Option<Arrived> {
+        None
     }
 
     /// Takes a connection that the kernel has accepted by itself; the next accept finds it.
@@ -136,6 +146,16 @@ impl Listeners {
     /// Returns the time when the control must run even if no event comes.
     pub fn control_due(&self) -> Option<Nanos> {
         self.control.as_ref().and_then(AcceptControl::wakes_at)
+    }
+
+    /// Runs the control if it is due, at this used fraction of the connection limit.
+    pub fn tick_at(&mut self, now: Nanos, occupancy: f64) {
+        if let Some(control) = &mut self.control {
+            control.occupied(occupancy);
+            control.connection_costs(self.adaptive.connection_cost());
+            control.tick(now, &self.listeners);
+            self.adaptive.set_target(control.target());
+        }
     }
 
     /// Tells overload control of the connections that were refused or turned away.
@@ -215,6 +235,10 @@ impl Arrivals for Listeners {
         self.acceptor.has_newcomer()
     }
 
+    fn last_newcomer(&mut self, now: Nanos) -> Option<Arrived> {
+        self.acceptor.last_newcomer(now)
+    }
+
     fn offer(&mut self, socket: OwnedFd, peer: Option<SocketAddr>) {
         self.acceptor.offer(socket, peer);
     }
@@ -239,13 +263,7 @@ impl Arrivals for Listeners {
     }
 
     fn tick(&mut self, now: Nanos) {
-        if let Some(control) = &mut self.control {
-            let share = &self.acceptor.share;
-            control.occupied(share.taken() as f64 / share.most() as f64);
-            control.connection_costs(self.adaptive.connection_cost());
-            control.tick(now, &self.listeners);
-            self.adaptive.set_target(control.target());
-        }
+        self.tick_at(now, self.acceptor.share.occupancy());
     }
 
     fn sessions(&self) -> Sessions {

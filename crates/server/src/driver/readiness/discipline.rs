@@ -138,19 +138,19 @@ mod tests {
     use std::cell::RefCell;
     use std::io::Write;
     use std::net::TcpStream;
-    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::rc::Rc;
     use std::sync::Arc;
 
-    use base::{Limit, Nanos};
-    use dispatch::Dispatcher;
+    use base::{Key, Limit, Nanos};
     use dispatch::mechanism::{Epoll, EpollEdge};
+    use dispatch::{Dispatcher, Interest};
     use http1::server::Settings;
     use http1::{Request, Response, Service, Status};
     use sys::socket::AcceptQueue;
 
     use super::*;
-    use crate::accept::{AcceptLimit, Accepted, Acceptor, LiveLimit};
+    use crate::accept::{AcceptLimit, Accepted, Acceptor, Arrived, LiveLimit};
     use crate::counters::{Board, LoopCounts};
     use crate::driver::event_loop::{EventLoop, Listeners, Parts};
     use crate::driver::transfer::Moved;
@@ -160,15 +160,19 @@ mod tests {
     use crate::slots::Share;
     use crate::stop::Stop;
 
-    /// Records the paths of its requests.
+    /// Records the paths of its requests, and refuses requests that are late.
     #[derive(Clone, Default)]
-    struct Asked(Rc<RefCell<Vec<String>>>);
+    struct Asked {
+        paths: Rc<RefCell<Vec<String>>>,
+        refuses: bool,
+    }
 
     impl Service for Asked {
         type File = Arc<OwnedFd>;
 
         fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
-            self.0.borrow_mut().push(request.target.to_owned());
+            let target = if self.refuses { "refused" } else { request.target };
+            self.paths.borrow_mut().push(target.to_owned());
             Response::error(Status::NOT_FOUND)
         }
     }
@@ -176,6 +180,10 @@ mod tests {
     impl SocketService for Asked {
         fn counts(&self) -> Vec<(&'static str, u64)> {
             Vec::new()
+        }
+
+        fn refuse(&mut self, refuses: bool) {
+            self.refuses = refuses;
         }
     }
 
@@ -204,6 +212,10 @@ mod tests {
             }
         }
 
+        fn last_newcomer(&mut self, now: Nanos) -> Option<Arrived> {
+            self.listeners.last_newcomer(now)
+        }
+
         fn queue(&self) -> AcceptQueue {
             self.listeners.queue()
         }
@@ -223,13 +235,14 @@ mod tests {
 
     impl<M: Mechanism, D: Discipline> Bench<M, D> {
         fn new(limit: u32, clients: usize) -> Bench<M, D> {
+            Bench::within(Share::alone(100), limit, clients)
+        }
+
+        fn within(share: Share, limit: u32, clients: usize) -> Bench<M, D> {
             let asked = Asked::default();
             let listeners = listen("127.0.0.1:0".parse().unwrap(), 64, 1, false).unwrap();
-            let acceptor = Acceptor::new(
-                LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(limit))),
-                Share::alone(100),
-                None,
-            );
+            let acceptor =
+                Acceptor::new(LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(limit))), share, None);
             let listeners = Listeners::new(ControlledQueue { listeners, control: None }, acceptor);
             let under_test = ReadinessLoop::new(Parts {
                 arrivals: Dying { listeners, dead: 0 },
@@ -261,7 +274,7 @@ mod tests {
             self.under_test.get_events().unwrap();
             self.under_test.accept();
             self.under_test.work();
-            (self.under_test.state.lender.counts.accepts - before, self.asked.0.take())
+            (self.under_test.state.lender.counts.accepts - before, self.asked.paths.take())
         }
     }
 
@@ -315,6 +328,40 @@ mod tests {
             (bench.under_test.state.lender.counts.no_memory, bench.under_test.unfinished.len()),
             (1, 0)
         );
+    }
+
+    #[test]
+    fn at_the_end_a_connection_that_waits_for_room_is_served_and_the_last_ones_lateness_is_nobody_elses() {
+        let mut bench = Bench::<Epoll, ByPhases>::within(Share::alone(1), 2, 2);
+        assert_eq!(bench.round(), (1, vec![]), "there is no room for the other");
+        bench.under_test.state.lender.service.refuse(true);
+        bench.under_test.go_down();
+        let mut served = bench.asked.paths.take();
+        served.sort();
+        assert_eq!(served, ["/0", "/1"]);
+        assert_eq!(bench.under_test.state.lender.counts.accepts, 2);
+    }
+
+    #[test]
+    fn a_listener_without_a_report_may_have_connections_if_reports_were_cut_short() {
+        let mut bench = Bench::<Epoll, ByPhases>::new(1, 1);
+        let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        reader.shutdown(std::net::Shutdown::Both).unwrap();
+        // One event more than epoll reports at once.
+        let ready: Vec<_> = (0..512).map(|_| reader.try_clone().unwrap()).collect();
+        for fd in &ready {
+            bench.under_test.dispatcher.register(
+                fd.as_fd(),
+                Key { index: 0, generation: 1 }.into(),
+                Interest::Read,
+            );
+        }
+        bench.under_test.get_events().unwrap();
+        assert!(bench.under_test.may_have_more());
+        ready.iter().for_each(|fd| bench.under_test.dispatcher.closing(fd.as_fd()));
+        drop((ready, reader));
+        bench.under_test.get_events().unwrap();
+        assert!(!bench.under_test.may_have_more(), "all reports have come");
     }
 
     #[test]

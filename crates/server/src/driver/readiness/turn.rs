@@ -86,7 +86,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             _ if matches!(moved, Moved::Broken) => return self.broken(token),
             Wants::Close => return self.close(token),
             Wants::Receive => Interest::Read,
-            Wants::Transmit if nothing_to_send => Interest::None,
+            Wants::Transmit if nothing_to_send && !peer.machine.has_bytes() => Interest::None,
             Wants::Transmit => Interest::Write,
             Wants::Resume => Interest::None,
             Wants::ShutdownThenReceive => {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Deviations: a pool grows when an event finds the queue too long, at most once a period; SEDA looks at it by a timer.
-//! The rate is unlimited until the target is first missed. It is then half of the responses a second in that sample;
-//! SEDA begins at a configured rate. A token bucket admits the requests; it holds a tenth of a second of them. After a
+//! The rate is unlimited until a sample of ten or more first misses the target. It is then half of the responses a second
+//! in that sample; SEDA begins at a configured rate. A token bucket admits the requests; it holds a tenth of a second of them. After a
 //! halving the percentile begins anew, with requests that came since. SEDA's controller keeps it
 //! ([`Percentile::Kept`]), so that older requests halve the rate again for an overload that has been dealt with.
 
@@ -22,6 +22,8 @@ use crate::counters::AdmissionFigures;
 const GROW_EVERY: Nanos = Nanos::from_millis(100);
 /// Responses in a sample [SEDA].
 const SAMPLE: usize = 100;
+/// The fewest responses of a sample that sets the first rate. Fewer show neither an overload nor a capacity.
+const LEAST_FIRST_SAMPLE: usize = SAMPLE / 10;
 /// The longest sample [SEDA].
 const SAMPLE_TIME: Nanos = Nanos::SECOND;
 /// Weight of the past in the smoothed response time [SEDA].
@@ -138,7 +140,7 @@ impl AdmissionController {
         let since = *self.sampled_since.get_or_insert(now);
         self.sample.push(response_time);
         if self.sample.len() >= SAMPLE || now.saturating_sub(since) >= SAMPLE_TIME {
-            self.sampled_since = Some(now);
+            self.sampled_since = None;
             self.decide(now.saturating_sub(since), now);
         }
     }
@@ -158,10 +160,16 @@ impl AdmissionController {
         let percentile = self.sample[(count * 9).div_ceil(10) - 1].0 as f64;
         self.sample.clear();
         let smoothed = self.smoothed.map_or(percentile, |past| PAST * past + (1.0 - PAST) * percentile);
-        (self.smoothed, self.decided_on) = (Some(smoothed), smoothed);
+        self.decided_on = smoothed;
+        if self.rate_per_s.is_none() && count < LEAST_FIRST_SAMPLE {
+            return;
+        }
+        self.smoothed = Some(smoothed);
         let load = smoothed / self.target.0 as f64;
         if load > OVERLOADED {
-            let answered_per_s = count as f64 / took.as_secs_f64().max(0.001);
+            // The last response of a sample may have come after a pause.
+            let took = took.clamp(Nanos::MILLISECOND, SAMPLE_TIME);
+            let answered_per_s = count as f64 / took.as_secs_f64();
             let half = self.rate_per_s.unwrap_or(answered_per_s) / 2.0;
             self.rate_per_s = Some(half.max(LEAST_PER_S));
             if self.percentile == Percentile::Anew {

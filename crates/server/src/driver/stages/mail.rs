@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Peer, Phase};
 use crate::accept::{Arrived, PhaseEnd};
 use crate::counters::Counters;
+use crate::lock::lock;
 
 /// A message from a stage.
 pub enum Mail {
@@ -51,7 +52,7 @@ impl Mailbox {
 
     /// Adds mail and the counts that precede it. Makes a system call if the mailbox was empty.
     pub fn send(&self, mail: impl IntoIterator<Item = Mail>, totals: Option<Counters>) {
-        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut post = lock(&self.post);
         post.mail.extend(mail);
         if let Some(totals) = &totals {
             post.totals.add(totals);
@@ -67,7 +68,7 @@ impl Mailbox {
 
     /// Takes everything.
     pub fn take(&self) -> Post {
-        std::mem::take(&mut *self.post.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.post))
     }
 
     /// Makes the descriptor unreadable. Call it before taking the mail.

@@ -12,12 +12,13 @@
 //! Invariants: a closed stage has an empty queue and accepts no events; the last thread leaves only a closed stage.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use base::{Clock, Nanos, RealClock};
 
 use super::control::PoolController;
 use crate::counters::StageFigures;
+use crate::lock::lock;
 
 /// The idle time after which a thread ends [SEDA, 3.4].
 const IDLE: Nanos = Nanos::from_secs(5);
@@ -176,7 +177,7 @@ impl<E> Stage<E> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

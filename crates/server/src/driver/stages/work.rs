@@ -17,6 +17,7 @@ use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::listener::Listener;
+use crate::lock::lock;
 use crate::unavailable::unavailable;
 
 /// Admits a request, to be answered by the file stage, or refuses it.
@@ -47,7 +48,7 @@ pub(super) fn accept<S: SocketService + Clone + Send + Sync>(crew: Crew<'_, '_, 
     while pipeline.accept.take(&mut phases, worked_at, true) == Taken::Events {
         worked_at = pipeline.clock.now();
         for phase in phases.drain(..) {
-            let mut acceptor = pipeline.acceptor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut acceptor = lock(&pipeline.acceptor);
             let (mut counts, mut arrived) = (LoopCounts::default(), Vec::new());
             let end = match phase {
                 Phase::One => acceptor.phase(&pipeline.listeners, worked_at, &mut counts, &mut arrived),

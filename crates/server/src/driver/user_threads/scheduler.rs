@@ -253,6 +253,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     /// give way.
     fn accept(&mut self) {
         if let Some(control) = &mut *self.shared.control.borrow_mut() {
+            control.occupied(self.shared.acceptor.borrow().share.occupancy());
             control.tick(self.now, &self.shared.listeners.borrow());
         }
         if !self.shared.ready.get() {

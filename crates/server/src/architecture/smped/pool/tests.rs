@@ -38,7 +38,7 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
     assert_eq!(placed, [Placement::To(0), Placement::To(1)]);
     assert_eq!(pool.place(Nanos::ZERO), Placement::Start(2));
     pool.grown(2, Nanos::ZERO);
-    assert!(!pool.has_room());
+    assert!(!pool.has_room(Nanos::ZERO));
     assert_eq!(pool.place(Nanos::ZERO), Placement::Full);
     assert_eq!(pool.next_surplus(), None);
     for (slot, at) in [(1, 1), (2, 2), (0, 3)] {
@@ -46,9 +46,9 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
     }
     assert_eq!(pool.take_surplus(Nanos::from_millis(5999)), None);
     assert_eq!(pool.take_surplus(Nanos::from_secs(9)), Some(1));
-    assert_eq!(pool.vacancy(), None, "it has not ended yet");
+    assert_eq!(pool.vacancy(Nanos::ZERO), None, "it has not ended yet");
     pool.left(1);
-    assert_eq!(pool.vacancy(), Some(1));
+    assert_eq!(pool.vacancy(Nanos::ZERO), Some(1));
     assert_eq!(pool.take_surplus(Nanos::from_secs(9)), Some(2));
     assert_eq!(pool.take_surplus(Nanos::from_secs(9)), None, "one is the floor");
     assert_eq!(pool.decisions.workers_stopped_idle, 2);
@@ -58,16 +58,34 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
 fn one_worker_comes_to_relieve_others_and_at_the_ceiling_nobody_is_full() {
     let mut pool = pool("c-max=adaptive,p-min=1,p-max=3,initial=1", Schedule::Smped);
     (0..1000).for_each(|_| assert_eq!(pool.place(Nanos::ZERO), Placement::To(0)));
-    pool.relieve(&[true, false, false]);
+    pool.relieve(&[true, false, false], Nanos::ZERO);
     assert_eq!(pool.place(Nanos::ZERO), Placement::Start(1));
     pool.grown(1, Nanos::ZERO);
     assert!(matches!(pool.place(Nanos::ZERO), Placement::To(_)), "the next period has not begun");
-    pool.relieve(&[true, true, true]);
+    pool.relieve(&[true, true, true], Nanos::ZERO);
     assert_eq!(pool.place(Nanos::ZERO), Placement::Start(2));
     pool.grown(2, Nanos::ZERO);
-    pool.relieve(&[true, true, true]);
+    pool.relieve(&[true, true, true], Nanos::ZERO);
     assert!(matches!(pool.place(Nanos::ZERO), Placement::To(_)));
     assert_eq!(pool.connections(), 1004);
+}
+
+#[test]
+fn while_no_worker_can_be_started_connections_go_to_workers_that_have_room() {
+    let fixed = ("c-max=2,p-min=1,p-max=3,initial=2", 4);
+    for (settings, placed) in [fixed, ("c-max=adaptive,p-min=1,p-max=2,initial=1", 1)] {
+        let mut pool = pool(settings, Schedule::RoundRobin);
+        (0..placed).for_each(|_| assert!(matches!(pool.place(Nanos::ZERO), Placement::To(_))));
+        // The first by the schedule is full.
+        pool.reported(1, 1, 1, Nanos::ZERO);
+        pool.relieve(&[true, false], Nanos::ZERO);
+        let Placement::Start(slot) = pool.place(Nanos::ZERO) else { panic!("there is a vacancy") };
+        pool.pause(Nanos::SECOND);
+        assert_eq!((pool.vacancy(Nanos::ZERO), pool.pause_ends(Nanos::ZERO)), (None, Some(Nanos::SECOND)));
+        assert!(pool.has_room(Nanos::ZERO));
+        assert!(matches!(pool.place(Nanos::ZERO), Placement::To(_)));
+        assert_eq!((pool.vacancy(Nanos::SECOND), pool.pause_ends(Nanos::SECOND)), (Some(slot), None));
+    }
 }
 
 #[test]
@@ -78,7 +96,7 @@ fn a_worker_that_dies_takes_its_connections_and_comes_back_without() {
     pool.end_period(Nanos::SECOND);
     pool.died(0, 1);
     assert_eq!(pool.decisions.connections_lost_with_worker, 2);
-    assert!(!pool.has_room(), "the only worker is down");
+    assert!(!pool.has_room(Nanos::ZERO), "the only worker is down");
     pool.reported(0, 100, 1, Nanos::SECOND);
     pool.replaced(0, Nanos::SECOND);
     assert_eq!(load(&pool, 0), (0.0, 0));
@@ -125,7 +143,7 @@ impl Model {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::Arrival => {
-                let room = self.pool.has_room();
+                let room = self.pool.has_room(self.now);
                 match self.pool.place(self.now) {
                     Placement::To(slot) => *self.connections[slot].as_mut().expect("it runs") += 1,
                     Placement::Start(slot) => {
@@ -221,12 +239,12 @@ fn a_worker_that_does_not_answer_gets_nothing_until_it_does() {
     pool.falls_silent(0, 1);
     assert_eq!((load(&pool, 0).1, pool.connections()), (1, 3));
     assert_eq!(placed(&mut pool, 2), 0);
-    assert!(!pool.has_room(), "the other one is full");
+    assert!(!pool.has_room(Nanos::ZERO), "the other one is full");
     assert_eq!(pool.place(Nanos::ZERO), Placement::Full);
     pool.answers(0);
     assert_eq!(placed(&mut pool, 3), 3);
     pool.falls_silent(0, 0);
     pool.falls_silent(1, 0);
-    assert!(!pool.has_answering_worker());
+    assert!(!pool.has_answering_worker(Nanos::ZERO));
     assert_eq!(pool.decisions.workers_silent, 3);
 }

@@ -31,7 +31,7 @@ use sys::socket::AcceptQueue;
 use super::super::smped_settings;
 use super::report::{Known, Report};
 use super::{OPEN, PINCHED_FROM, TURNS};
-use crate::accept::{Accepted, Acceptor, Look, RECLAIM_PAUSE, Short};
+use crate::accept::{Accepted, Acceptor, Arrived, Look, RECLAIM_PAUSE, Short};
 use crate::access_log::LogSender;
 use crate::counters::LoopCounts;
 use crate::driver::event_loop::{Arrivals, Listeners, News, Parts};
@@ -233,6 +233,12 @@ impl Arrivals for OwnQueue {
 
     fn queue(&self) -> AcceptQueue {
         self.listeners.queue()
+    }
+
+    fn last_newcomer(&mut self, now: Nanos) -> Option<Arrived> {
+        let last = self.listeners.last_newcomer(now);
+        self.taken += u64::from(last.is_some());
+        last
     }
 
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {

@@ -60,17 +60,17 @@ proptest! {
         let target = Nanos::from_millis(100);
         let mut controller = AdmissionController::new(target, percentile);
         let (mut now, mut smoothed, mut rate) = (Nanos::SECOND, None::<f64>, None::<f64>);
-        // The first sample begins with the first response. The others may have one response instead of a hundred.
-        controller.answered(Nanos::from_millis(samples[0]), now);
-        for (number, ms) in samples.into_iter().enumerate() {
+        // A sample has ten responses in a second instead of a hundred.
+        for ms in samples {
+            now += Nanos::SECOND;
+            (0..9).for_each(|_| controller.answered(Nanos::from_millis(ms), now));
             now += Nanos::SECOND;
             controller.answered(Nanos::from_millis(ms), now);
             let sample = ms as f64 * 1e6;
             smoothed = Some(smoothed.map_or(sample, |past| PAST * past + (1.0 - PAST) * sample));
             let load = smoothed.unwrap() / target.0 as f64;
             if load > 1.2 {
-                let answered = if number == 0 { 2.0 } else { 1.0 };
-                rate = Some((rate.unwrap_or(answered) / 2.0).max(LEAST_PER_S));
+                rate = Some((rate.unwrap_or(10.0) / 2.0).max(LEAST_PER_S));
                 if percentile == Percentile::Anew {
                     smoothed = None;
                 }
@@ -90,6 +90,20 @@ fn the_percentile_is_the_ninetieth() {
     }
     assert_eq!(controller.figures().response_time_p90_s, 0.09);
     assert_eq!(controller.figures().rate_per_s, None, "nothing is limited while the target is met");
+}
+
+#[test]
+fn a_few_slow_responses_limit_nothing_and_a_pause_makes_no_rate_lower() {
+    let hours = |hours: u64| Nanos::from_secs(hours * 3600);
+    let mut controller = AdmissionController::new(Nanos::from_millis(100), Percentile::Anew);
+    (0..100).for_each(|_| controller.answered(Nanos::MILLISECOND, Nanos::SECOND));
+    for hour in 1..5 {
+        controller.answered(Nanos::SECOND, hours(hour));
+    }
+    assert_eq!(controller.figures().rate_per_s, None);
+    (0..39).for_each(|_| controller.answered(Nanos::SECOND, hours(5)));
+    controller.answered(Nanos::SECOND, hours(6));
+    assert_eq!(controller.figures().rate_per_s, Some(20.0), "half of forty in a second");
 }
 
 /// A server that answers `CAPACITY` requests a second in order, offered twice that rate.
