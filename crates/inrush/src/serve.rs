@@ -204,6 +204,9 @@ fn check_wait(flags: &ServeFlags) -> Result<(), Exit> {
         (Some(Tunable::Adaptive), _) if flags.wait == Some(Waits::Spin) => {
             refused("sleep-threshold", "adaptive", "--wait spin: give a number")
         }
+        (_, Some(Tunable::Adaptive)) if flags.wait == Some(Waits::Spin) => {
+            refused("fdm-live-counter", "adaptive", "--wait spin: give a number")
+        }
         (_, Some(Tunable::Adaptive)) if flags.fdm_rule == Some(Rule::Counter) => {
             refused("fdm-live-counter", "adaptive", "--fdm-rule counter: give a number")
         }

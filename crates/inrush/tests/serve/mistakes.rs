@@ -56,6 +56,14 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["--idle-timeout=0s"], &["--idle-timeout", "'0s'", "a time above 0"]),
     (&["--write-timeout=0ms"], &["--write-timeout", "'0ms'", "a time above 0"]),
     (&["--dispatch=kqueue"], &["--dispatch", "'kqueue'", "epoll, epoll-et, poll, select"]),
+    (
+        &["--dispatch=fdm", "--wait=spin", "--fdm-live-counter=adaptive"],
+        &["--fdm-live-counter adaptive has no effect with --wait spin", "give a number"],
+    ),
+    (
+        &["--dispatch=fdm", "--wait=spin", "--sleep-threshold=adaptive"],
+        &["--sleep-threshold adaptive has no effect with --wait spin", "give a number"],
+    ),
     (&["--arch=pm"], &["--arch", "'pm'", "sped", "per-core"]),
     (&["--arch=smped", "--workers=3"], &["--workers 3", "--smped initial=N,p-min=N,p-max=N"]),
     (&["--smped=c-max=0"], &["--smped", "'c-max=0'", "adaptive, or a number of connections from 1 up"]),
