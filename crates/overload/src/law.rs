@@ -117,6 +117,8 @@ pub struct Signals {
     pub queued: u32,
     /// Connections accepted from the queue.
     pub accepted: u64,
+    /// Requests that were refused because they had waited too long. They are no service, because a refusal costs little.
+    pub late: u64,
     /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
     /// a connection.
     pub emptied: bool,
@@ -234,6 +236,8 @@ struct Elapsed {
     seconds: f64,
     /// Connections accepted from the queue.
     taken: f64,
+    /// Those of them that were not refused for being late.
+    served: f64,
     /// Connections that entered the queue.
     admitted: f64,
     /// SYNs that the hook refused.
@@ -344,6 +348,7 @@ impl Controller {
         // The totals of worker processes fall when a worker dies.
         let grown = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let taken = grown(signals.accepted, self.last.accepted);
+        let served = (taken - grown(signals.late, self.last.late)).max(0.0);
         let refused = grown(signals.refused, self.last.refused);
         let dropped = grown(signals.dropped, self.last.dropped);
         let admitted = (taken + f64::from(signals.queued) - f64::from(self.last.queued)).max(0.0);
@@ -355,7 +360,7 @@ impl Controller {
             None if estimates => offered.min(refused / (1.0 - share)),
             None => offered,
         };
-        let elapsed = Elapsed { seconds, taken, admitted, refused, dropped, offered, fresh };
+        let elapsed = Elapsed { seconds, taken, served, admitted, refused, dropped, offered, fresh };
         self.at = now;
         Some(elapsed)
     }
@@ -364,15 +369,15 @@ impl Controller {
         let constants = &self.constants;
         let saturated = self.last.queued > 0 && signals.queued > 0 && !signals.emptied;
         // By the faster of the old and the new rate, so that a recovering server is noticed soon.
-        let speed = self.rate.per_second().unwrap_or(0.0).max(elapsed.taken / elapsed.seconds);
+        let speed = self.rate.per_second().unwrap_or(0.0).max(elapsed.served / elapsed.seconds);
         let few = if speed > 0.0 { constants.memory_connections / speed } else { 0.0 };
         let memory = few.max(constants.memory * self.target);
         // The probe doubles while the server empties its queue faster than its estimated rate.
         let exceeds =
-            !saturated && self.rate.per_second().is_some_and(|rate| elapsed.taken > rate * elapsed.seconds);
+            !saturated && self.rate.per_second().is_some_and(|rate| elapsed.served > rate * elapsed.seconds);
         let probe = if exceeds { self.probe * 2.0 } else { constants.probe };
         self.probe = probe.min(constants.most_probe);
-        self.rate.tick(elapsed.taken, elapsed.seconds, saturated, memory, constants.fade * self.target);
+        self.rate.tick(elapsed.served, elapsed.seconds, saturated, memory, constants.fade * self.target);
         self.offered += constants.smoothing * (elapsed.offered / elapsed.seconds - self.offered);
         self.fresh += constants.smoothing * (elapsed.fresh / elapsed.seconds - self.fresh);
         self.admitted += constants.smoothing * (elapsed.admitted / elapsed.seconds - self.admitted);

@@ -44,6 +44,8 @@ use crate::total::Total;
 pub struct Progress {
     /// Connections accepted from the queue since the start.
     pub accepted: u64,
+    /// Those among them whose request was refused because it had waited too long.
+    pub late: u64,
     /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
     /// a connection.
     pub emptied: bool,
@@ -134,11 +136,12 @@ impl QueueControl {
             Ok(refused) => (refused, None),
             Err(error) => (self.signals.refused, Some(error)),
         };
-        let Progress { accepted, emptied, lag, occupancy, cost } = progress;
+        let Progress { accepted, late, emptied, lag, occupancy, cost } = progress;
         let (queued, dropped) = self.read(listeners.clone());
         self.signals = Signals {
             queued,
             accepted,
+            late,
             emptied,
             syns: self.hook.seen(),
             refused,

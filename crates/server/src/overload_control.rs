@@ -348,6 +348,11 @@ impl AcceptControl {
         self.progress.emptied |= end == PhaseEnd::Empty;
     }
 
+    /// Notes requests that were refused because they had waited too long.
+    pub fn refused_late(&mut self, requests: u64) {
+        self.progress.late += requests;
+    }
+
     /// Notes the end of a turn of the loop.
     pub fn turned(&mut self, took: Nanos) {
         self.progress.lag = self.progress.lag.max(took);

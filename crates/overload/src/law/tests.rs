@@ -89,6 +89,17 @@ fn nobody_is_refused_while_the_service_rate_is_unknown() {
 }
 
 #[test]
+fn a_late_request_that_is_refused_is_no_service() {
+    let mut bench = Bench::measured();
+    for _ in 0..200 {
+        bench.signals.late += 1260;
+        bench.tick(1400, 2000);
+    }
+    let rate = bench.decision().service_rate.unwrap().0;
+    assert!((27_000.0..29_000.0).contains(&rate), "{rate}");
+}
+
+#[test]
 fn an_accept_that_finds_the_queue_empty_measures_nothing() {
     let mut bench = Bench::new();
     bench.signals.emptied = true;

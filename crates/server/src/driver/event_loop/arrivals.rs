@@ -111,6 +111,9 @@ pub trait Arrivals {
         None
     }
 
+    /// Notes requests that were refused because they had waited too long.
+    fn refused_late(&mut self, _requests: u64) {}
+
     /// Runs the control if it is due. Call it once a turn, after the work and before accepting. Never blocks.
     fn tick(&mut self, _now: Nanos) {}
 
@@ -260,6 +263,12 @@ impl Arrivals for Listeners {
 
     fn control(&mut self) -> Option<&mut AcceptControl> {
         self.control.as_mut()
+    }
+
+    fn refused_late(&mut self, requests: u64) {
+        if let Some(control) = &mut self.control {
+            control.refused_late(requests);
+        }
     }
 
     fn tick(&mut self, now: Nanos) {
