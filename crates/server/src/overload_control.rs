@@ -348,9 +348,9 @@ impl AcceptControl {
         self.progress.emptied |= end == PhaseEnd::Empty;
     }
 
-    /// Notes requests that were refused because they had waited too long.
-    pub fn refused_late(&mut self, requests: u64) {
-        self.progress.late += requests;
+    /// Notes the number of requests so far that were refused because they had waited too long.
+    pub fn refused_late(&mut self, so_far: u64) {
+        self.progress.late = so_far;
     }
 
     /// Notes the end of a turn of the loop.

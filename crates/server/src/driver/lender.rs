@@ -172,19 +172,17 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         }
     }
 
-    /// Counts the requests that were refused because they had waited too long, and returns their number since the last
-    /// call.
-    pub fn take_refused_late(&mut self) -> u64 {
-        let late = self.service.take_refused();
-        self.counts.refused_late += late;
-        late
+    /// Returns the number of requests that were refused because they had waited too long, among the totals.
+    pub fn refused_late(&mut self) -> u64 {
+        self.counts.refused_late += self.service.take_refused();
+        self.counts.refused_late
     }
 
     fn hand_over(&mut self, now: Nanos) {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        self.take_refused_late();
+        self.refused_late();
         self.published = now;
         self.unpublished = false;
     }

@@ -165,6 +165,7 @@ mod tests {
     struct Asked {
         paths: Rc<RefCell<Vec<String>>>,
         refuses: bool,
+        refused: u64,
     }
 
     impl Service for Asked {
@@ -185,12 +186,17 @@ mod tests {
         fn refuse(&mut self, refuses: bool) {
             self.refuses = refuses;
         }
+
+        fn take_refused(&mut self) -> u64 {
+            std::mem::take(&mut self.refused)
+        }
     }
 
     /// Listeners whose first `dead` batches contain only dead connections.
     struct Dying {
         listeners: Listeners,
         dead: u32,
+        refused_late: u64,
     }
 
     impl Arrivals for Dying {
@@ -214,6 +220,10 @@ mod tests {
 
         fn last_newcomer(&mut self, now: Nanos) -> Option<Arrived> {
             self.listeners.last_newcomer(now)
+        }
+
+        fn refused_late(&mut self, so_far: u64) {
+            self.refused_late = so_far;
         }
 
         fn queue(&self) -> AcceptQueue {
@@ -245,7 +255,7 @@ mod tests {
                 Acceptor::new(LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(limit))), share, None);
             let listeners = Listeners::new(ControlledQueue { listeners, control: None }, acceptor);
             let under_test = ReadinessLoop::new(Parts {
-                arrivals: Dying { listeners, dead: 0 },
+                arrivals: Dying { listeners, dead: 0, refused_late: 0 },
                 service: asked.clone(),
                 settings: LiveSettings::new(Settings::default()),
                 read_after_accept: false,
@@ -340,6 +350,17 @@ mod tests {
         served.sort();
         assert_eq!(served, ["/0", "/1"]);
         assert_eq!(bench.under_test.state.lender.counts.accepts, 2);
+    }
+
+    #[test]
+    fn refusals_of_late_requests_are_told_before_accepting_even_if_they_are_published_already() {
+        let mut bench = Bench::<Epoll, ByPhases>::new(1, 0);
+        for (refused, told) in [(3, 3), (0, 3), (2, 5)] {
+            bench.under_test.state.lender.service.refused = refused;
+            bench.under_test.state.publish();
+            bench.under_test.accept();
+            assert_eq!(bench.under_test.state.accepting.arrivals.refused_late, told);
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //!
 //! Deviations: a pool grows when an event finds the queue too long, at most once a period; SEDA looks at it by a timer.
 //! The rate is unlimited until a sample of ten or more first misses the target. It is then half of the responses a second
-//! in that sample; SEDA begins at a configured rate. A token bucket admits the requests; it holds a tenth of a second of them. After a
-//! halving the percentile begins anew, with requests that came since. SEDA's controller keeps it
+//! in that sample; SEDA begins at a configured rate. A token bucket admits the requests; it holds a tenth of a second of
+//! them. After a halving the percentile begins anew, with requests that came since. SEDA's controller keeps it
 //! ([`Percentile::Kept`]), so that older requests halve the rate again for an overload that has been dealt with.
 
 use base::Nanos;

@@ -255,6 +255,10 @@ impl Arrivals for OwnQueue {
         self.listeners.control()
     }
 
+    fn refused_late(&mut self, so_far: u64) {
+        self.listeners.refused_late(so_far);
+    }
+
     fn tick(&mut self, now: Nanos) {
         self.listeners.tick(now);
     }
