@@ -26,6 +26,11 @@ impl Sample {
         values
     }
 
+    /// The measurements that are numbers.
+    fn known(&self) -> Vec<f64> {
+        self.values().iter().copied().filter(|value| !value.is_nan()).collect()
+    }
+
     /// The number of measurements.
     pub fn count(&self) -> usize {
         self.values().len()
@@ -42,7 +47,7 @@ impl Sample {
 
     /// The quantity with its interval; `None` without a measurement that is a number.
     pub fn estimate(&self) -> Option<Estimate> {
-        let known: Vec<f64> = self.values().iter().copied().filter(|value| !value.is_nan()).collect();
+        let known = self.known();
         match self {
             _ if known.is_empty() => None,
             _ if self.goes_by_order() => Some(median_with_interval(&known)),
@@ -54,7 +59,7 @@ impl Sample {
     /// The greatest confidence that the interval can have, from 0 to 0.95.
     pub fn confidence(&self) -> f64 {
         match self.goes_by_order() {
-            true => confidence_of_median(self.values().iter().filter(|value| !value.is_nan()).count()),
+            true => confidence_of_median(self.known().len()),
             false => 0.95,
         }
     }
