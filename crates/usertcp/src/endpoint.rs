@@ -362,6 +362,7 @@ impl Endpoint {
         }
         self.finish();
         self.marks.set(Marks::CLOSED);
+        self.marks.clear(Marks::WANTS_ROOM);
         if self.state == State::FinWait2 {
             self.set_timer(now, FIN_WAIT_MS);
         }

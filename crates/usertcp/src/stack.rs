@@ -40,7 +40,7 @@ use crate::isn::InitialSequence;
 use crate::link::Link;
 use crate::net::SourceNet;
 use crate::table::Table;
-use crate::ticks::Ticks;
+use crate::ticks::{LATE_MS, Ticks};
 use crate::wrapping::Millis;
 
 /// Packets received between two flushes, so that requests and acknowledgments do not wait for a burst to end.
@@ -258,6 +258,10 @@ impl<L: Link> Stack<L> {
         // A timer without a purpose wakes nobody up.
         let mut matters = |timer: &Token| {
             let Some(place) = table.living((*timer).into()) else { return false };
+            // Another entry of this connection comes later.
+            if !place.entry_at.is_due(millis) {
+                return false;
+            }
             let has_deadline = place.endpoint.deadline(millis).is_some();
             if !has_deadline {
                 place.entry_at = Millis(0);
@@ -266,7 +270,9 @@ impl<L: Link> Stack<L> {
         };
         self.timers.expire(now, &mut due, &mut matters);
         for key in due.drain(..).map(Key::from) {
-            let Some(place) = self.table.living(key) else { continue };
+            let Some(place) = self.table.living(key).filter(|place| place.entry_at.is_due(millis)) else {
+                continue;
+            };
             place.entry_at = Millis(0);
             let was_over = place.endpoint.is_over();
             if let Some(failure) = place.endpoint.on_timer(millis, &mut self.shared) {
@@ -452,12 +458,12 @@ impl<L: Link> Stack<L> {
         self.set_timer(index, now);
     }
 
-    /// Adds an entry to the wheel for the connection's deadline, unless an earlier entry exists.
+    /// Adds an entry to the wheel for the connection's deadline, unless an entry exists that is early enough.
     fn set_timer(&mut self, index: u32, now: Nanos) {
         let millis = self.millis(now);
         let place = self.table.place(index);
         let Some(deadline) = place.endpoint.deadline(millis) else { return };
-        if place.entry_at != Millis(0) && place.entry_at.is_due(deadline) {
+        if place.entry_at != Millis(0) && place.entry_at.is_due(deadline + LATE_MS) {
             return;
         }
         let ahead = if deadline.is_due(millis) { 0 } else { deadline.since(millis) };

@@ -16,6 +16,10 @@ use dispatch::{Timers, Token};
 /// The length of a slot, the precision of timers: that of Linux at 250 Hz.
 const SLOT: Nanos = Nanos::from_millis(4);
 
+/// The most by which an entry of the wheel is later than its deadline, in milliseconds: a slot, and what a time loses when it
+/// is rounded to milliseconds.
+pub const LATE_MS: u32 = 5;
+
 /// The most times within a slot at which timers fire, 50 us apart.
 const PORTIONS: usize = 80;
 
