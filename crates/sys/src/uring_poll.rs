@@ -74,7 +74,11 @@ impl PollRing {
             if unsafe { self.ring.submission().push(request) }.is_ok() {
                 return Ok(());
             }
-            self.ring.submit()?;
+            if let Err(error) = self.ring.submit()
+                && error.raw_os_error() != Some(libc::EAGAIN)
+            {
+                return Err(error);
+            }
         }
     }
 
@@ -116,12 +120,14 @@ impl PollRing {
     }
 }
 
-/// Treats two errors as ordinary ends of a call: the timeout has passed, or completions must be taken before
-/// more requests can be submitted.
+/// Treats three errors as ordinary ends of a call: the timeout has passed, completions must be taken before more requests can
+/// be submitted, or the kernel is short of memory for a moment.
 fn unless_over(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY)) => Ok(()),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EAGAIN)) => {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }
