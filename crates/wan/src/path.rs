@@ -133,11 +133,11 @@ impl Path {
             Running::Router { thread, stop } => {
                 // The devices vanish with the router, so their counters come first.
                 let counters = system("read the links' counters");
-                let client = self.network.client.statistics().map_err(&counters)?;
-                let server = self.network.server.statistics().map_err(&counters)?;
+                let links = (self.network.client.statistics(), self.network.server.statistics());
                 stop.request();
                 let routed = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 let routed = routed.map_err(system("route packets"))?;
+                let (client, server) = (links.0.map_err(&counters)?, links.1.map_err(&counters)?);
                 let up = Direction::routed(up, &routed.up, client, server);
                 let down = Direction::routed(down, &routed.down, server, client);
                 let mut report = Report::new(engine.name(), duration, up, down);

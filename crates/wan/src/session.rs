@@ -91,6 +91,9 @@ fn run_programs(
     signals: &Signals,
 ) -> Result<ExitStatus, WanError> {
     let server = server.map(|line| start_server(&path.network.server, line, signals)).transpose()?;
+    if signals.try_iter().any(|(signal, _)| signal != Signal::Upgrade) {
+        return Err(WanError::Interrupted);
+    }
     let (program, arguments) = command.split_first().expect("a command has at least its program");
     let mut command = Program::new(program)
         .arguments(arguments)
