@@ -105,18 +105,19 @@ pub(crate) fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payloa
     into.extend_from_slice(payload);
 }
 
-/// The payload without padding; `None` if the padding is longer than the payload.
-pub(crate) fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Option<&'a [u8]> {
+/// The payload without padding. Fails if the padding, or the field with its length, is longer than the payload.
+pub(crate) fn unpadded<'a>(head: &Head, payload: &'a [u8]) -> Result<&'a [u8], Code> {
     if !head.has(flag::PADDED) {
-        return Some(payload);
+        return Ok(payload);
     }
-    let (&padding, rest) = payload.split_first()?;
-    rest.get(..rest.len().checked_sub(usize::from(padding))?)
+    let (&padding, rest) = payload.split_first().ok_or(Code::FrameSize)?;
+    let length = rest.len().checked_sub(usize::from(padding)).ok_or(Code::Protocol)?;
+    Ok(&rest[..length])
 }
 
 /// The part of a header block in the payload of HEADERS, and true if the stream depends on itself.
 pub(crate) fn block_part<'a>(head: &Head, payload: &'a [u8]) -> Result<(&'a [u8], bool), Code> {
-    let bytes = unpadded(head, payload).ok_or(Code::Protocol)?;
+    let bytes = unpadded(head, payload)?;
     if !head.has(flag::PRIORITY) {
         return Ok((bytes, false));
     }

@@ -113,13 +113,14 @@ pub(crate) fn field_name<'a>(name: &'a [u8], value: &[u8]) -> Result<&'a str, Re
 }
 
 fn read<'a>(pseudo: &Pseudo<'a>, fields: &'a [Header<'a>], limits: &Limits) -> Result<Head<'a>, Refusal> {
-    let (mut host, mut length, mut expect, mut priority) = (None, None, None, None);
+    let (mut host, mut length, mut expect) = (None, None, None);
+    let mut priority: Option<Priority> = None;
     for field in fields {
         match field.name {
             "host" => set_once(&mut host, field.value)?,
             "content-length" => set_once(&mut length, field.value)?,
             "expect" => expect = Some(field.value),
-            "priority" => priority = Some(Priority::parse(field.value)),
+            "priority" => priority = Some(priority.unwrap_or_default().with(field.value)),
             _ => {}
         }
     }

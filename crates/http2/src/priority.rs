@@ -20,16 +20,20 @@ impl Default for Priority {
 impl Priority {
     /// Reads the value of a `priority` field or of a PRIORITY_UPDATE frame. Unknown parts have no effect.
     pub(crate) fn parse(value: &[u8]) -> Priority {
-        let mut priority = Priority::default();
+        Priority::default().with(value)
+    }
+
+    /// Reads another line of a field. A later parameter replaces an earlier one.
+    pub(crate) fn with(mut self, value: &[u8]) -> Priority {
         for item in value.split(|byte| *byte == b',') {
             match item.trim_ascii() {
-                [b'u', b'=', digit @ b'0'..=b'7'] => priority.urgency = digit - b'0',
-                b"i" | b"i=?1" => priority.incremental = true,
-                b"i=?0" => priority.incremental = false,
+                [b'u', b'=', digit @ b'0'..=b'7'] => self.urgency = digit - b'0',
+                b"i" | b"i=?1" => self.incremental = true,
+                b"i=?0" => self.incremental = false,
                 _ => {}
             }
         }
-        priority
+        self
     }
 }
 
@@ -47,5 +51,6 @@ mod tests {
         check("u=5, i", 5, true);
         check("i=?0,u=7", 7, false);
         check("u=8, i=2, x", 3, false);
+        assert_eq!(Priority::parse(b"u=1").with(b"i"), Priority { urgency: 1, incremental: true });
     }
 }

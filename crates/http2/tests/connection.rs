@@ -154,6 +154,15 @@ fn rfc9218_2_1_the_first_settings_ask_for_its_priorities() {
 }
 
 #[test]
+fn rfc9218_2_1_the_setting_is_0_or_1() {
+    for (value, goaway) in [(0, None), (1, None), (2, Some(1))] {
+        let mut peer = Peer::new();
+        peer.receive(&frame(4, 0, 0, &[0, 9, 0, 0, 0, value]));
+        assert_eq!(Peer::goaway(&peer.frames()), goaway);
+    }
+}
+
+#[test]
 fn rfc9113_6_3_mistakes_in_priority_reset_only_a_stream_that_has_begun() {
     for (payload, code) in [(&[0, 0, 0, 1, 0][..], 1), (&[0, 0, 0, 3], 6)] {
         let mut peer = Peer::new();
@@ -205,6 +214,16 @@ fn rfc9113_8_1_content_is_read_and_refused() {
     // The client has not heard of it.
     peer.receive(&frame(0, 0, 5, b"late"));
     assert!(peer.frames().is_empty());
+}
+
+#[test]
+fn rfc9113_6_1_padding_that_is_too_long_and_a_missing_length_differ() {
+    for (payload, code) in [(&[2, 0][..], 1), (&[], 6)] {
+        let mut peer = Peer::new();
+        let post = frame(1, 4, 1, &block(&fields("POST", "/")));
+        peer.receive(&[post, frame(0, 8, 1, payload)].concat());
+        assert_eq!(Peer::goaway(&peer.frames()), Some(code));
+    }
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl<T: Copy + PartialEq> Connection<T> {
         tell: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), Fault> {
         let place = self.place(head.stream)?;
-        let bytes = unpadded(head, payload).ok_or(Fault::Connection(Code::Protocol))?;
+        let bytes = unpadded(head, payload).map_err(Fault::Connection)?;
         let length = payload.len() as u32;
         self.credit = self.credit.checked_sub(length).ok_or(Fault::Connection(Code::FlowControl))?;
         give_credit(&mut self.credit, 0, &mut self.out);
@@ -257,7 +257,9 @@ impl<T: Copy + PartialEq> Connection<T> {
         self.greeted = true;
         for (id, value) in frame::settings(payload) {
             match (id, value) {
-                (setting::ENABLE_PUSH, 1..) => return Err(Code::Protocol),
+                (setting::ENABLE_PUSH, 1..) | (setting::NO_RFC7540_PRIORITIES, 2..) => {
+                    return Err(Code::Protocol);
+                }
                 (setting::MAX_CONCURRENT_STREAMS, most) => self.most_streams = most,
                 (setting::INITIAL_WINDOW_SIZE, _) => self.set_initial_window(i64::from(value))?,
                 (setting::MAX_FRAME_SIZE, _) if !(FRAME_BYTES as u32..1 << 24).contains(&value) => {

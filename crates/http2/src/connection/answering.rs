@@ -86,6 +86,7 @@ impl<F> Connection<F> {
         if head.content_length.is_some_and(|length| length > limits.body_bytes) {
             self.refuse(stream, Status::CONTENT_TOO_LARGE, cx);
         } else if let Some(response) = cx.http.service.refuse_early(&head.request) {
+            // The stream stays open for the content, because curl takes a reset for an error.
             self.respond(stream, response, &head.request, cx);
         } else {
             if head.expects_continue {

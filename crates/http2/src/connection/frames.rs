@@ -79,7 +79,7 @@ impl<F> Connection<F> {
         payload: &[u8],
         cx: &mut Context<'_, '_, S>,
     ) -> Result<(), Fault> {
-        let bytes = unpadded(head, payload).ok_or(Fault::Connection(Code::Protocol))?;
+        let bytes = unpadded(head, payload).map_err(Fault::Connection)?;
         if self.past(head.stream) == Past::Idle {
             return Err(Fault::Connection(Code::Protocol));
         }
@@ -170,7 +170,9 @@ impl<F> Connection<F> {
         self.greeted = true;
         for (id, value) in frame::settings(payload) {
             match (id, value) {
-                (setting::ENABLE_PUSH, 2..) => return Err(Fault::Connection(Code::Protocol)),
+                (setting::ENABLE_PUSH | setting::NO_RFC7540_PRIORITIES, 2..) => {
+                    return Err(Fault::Connection(Code::Protocol));
+                }
                 (setting::INITIAL_WINDOW_SIZE, _) => self.set_initial_window(i64::from(value))?,
                 // We send no larger frames than every client takes.
                 (setting::MAX_FRAME_SIZE, _) if !(FRAME_BYTES as u32..1 << 24).contains(&value) => {
