@@ -7,13 +7,14 @@
 //! Invariant: only the terminal library reads the terminal, because the terminal's answers to the live view
 //! arrive there too.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ::load::Tempo;
 use ratatui::crossterm::event::{self, Event, KeyCode};
 use rustix::process::getpgrp;
 use rustix::stdio::stdin;
-use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 /// Factor of a step up or down.
 const STEP: f64 = 1.1;
@@ -49,8 +50,7 @@ impl Keys {
     /// Returns `None` without a terminal, or if another process group has the terminal.
     pub fn listen(tempo: Option<Tempo>, tell: impl FnMut(Pressed) + Send + 'static) -> Option<Keys> {
         let terminal = stdin();
-        // In the background, changing the terminal's settings would stop this process.
-        if !isatty(terminal) || tcgetpgrp(terminal).ok()? != getpgrp() {
+        if !has_foreground(terminal) {
             return None;
         }
         let before = tcgetattr(terminal).ok()?;
@@ -62,6 +62,11 @@ impl Keys {
         std::thread::Builder::new().name("keys".into()).spawn(move || read(tempo.as_ref(), tell)).ok()?;
         Some(keys)
     }
+}
+
+/// True for a terminal whose settings this process may change. In the background, the kernel would stop it for that.
+pub(super) fn has_foreground(terminal: impl AsFd) -> bool {
+    tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp())
 }
 
 impl Drop for Keys {

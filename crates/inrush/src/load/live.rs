@@ -4,14 +4,14 @@
 //! [`super::view`] has the layout, [`super::keys`] the keys. This module owns the terminal. The loss of the
 //! terminal does not end the run.
 
-use std::io::{Stderr, stderr};
+use std::io::{IsTerminal, Stderr, stderr, stdout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::load::{AgentStanding, Snapshot, Stop, Tempo};
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use super::keys::{Keys, Pressed};
+use super::keys::{Keys, Pressed, has_foreground};
 use super::view::View;
 
 /// The view on its terminal.
@@ -38,7 +38,8 @@ impl Live {
         tempo: Option<Tempo>,
         stop: &Stop,
     ) -> Option<Live> {
-        if !can_move_its_cursor() {
+        // The terminal library asks for the cursor's position on standard output, and reads the answer as a key.
+        if !can_move_its_cursor() || !stdout().is_terminal() || !has_foreground(stderr()) {
             return None;
         }
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -78,6 +79,9 @@ impl Live {
     pub fn end(self) {
         let mut screen = lock(&self.screen);
         screen.is_over = true;
+        if !has_foreground(stderr()) {
+            return;
+        }
         let top = screen.terminal.get_frame().area().top();
         let _ = screen.terminal.clear();
         let _ = screen.terminal.set_cursor_position((0, top));
