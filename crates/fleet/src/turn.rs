@@ -85,7 +85,8 @@ fn accept(settings: &AgentSettings, order: Order) -> Result<Plan, String> {
     let agents = NonZeroU32::new(order.agents).filter(|agents| order.index < agents.get());
     let agents = agents.filter(|agents| agents.get() <= load::AGENTS_MAX);
     let agents = agents.ok_or_else(|| format!("it is share {} of {}", order.index, order.agents))?;
-    let clean_rate = (settings.clean_rate)(config.threads.get());
+    // The clean rate is that of HTTP/1.1.
+    let clean_rate = (settings.clean_rate)(config.threads.get()).filter(|_| config.streams.is_none());
     let config = Config {
         processes: Processes::Agents(agents),
         // The plan compares the rate of the whole fleet.

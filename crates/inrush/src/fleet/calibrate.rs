@@ -77,6 +77,12 @@ impl Step {
             return Err(Exit::Failed("interrupted before the clean rate was found".to_owned()));
         }
         let arrived = self.listener.dropped()?.wrapping_sub(before);
+        if arrived == 0 {
+            let address = self.listener.address()?;
+            return Err(Exit::Unreachable(format!(
+                "no connect of an agent arrived at {address}; expected --listen with an address that the agents reach"
+            )));
+        }
         Ok(f64::from(arrived) / self.duration.as_secs_f64())
     }
 }
