@@ -279,6 +279,7 @@ fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
 fn check_tls(flags: &LoadFlags) -> Result<(), Exit> {
     let useless = match flags {
         LoadFlags { insecure: true, .. } => "--insecure",
+        LoadFlags { ca: Some(_), .. } => "--ca",
         LoadFlags { handshakes: HandshakeKind::Full, .. } => "--handshakes full",
         _ => return Ok(()),
     };

@@ -374,7 +374,7 @@ pub struct LoadResult {
     pub replies_per_s: f64,
     /// Correct replies per second that met their deadline, if the run had one.
     pub goodput_per_s: f64,
-    /// Bytes of content received per second.
+    /// Bytes of content of correct replies per second, late ones included.
     pub content_bytes_per_s: f64,
     /// Latency from the intended time of a request to its complete, correct reply. As in `latency_sent_ns`, all
     /// requests due in the measured time count, so that a fast refusal does not pass for a fast server. A retried

@@ -69,7 +69,8 @@ fn check_against_our_server(secure: bool, flags: &[&str], requests: u64) {
         true => format!("https://localhost:{}{}", server.address.port(), Files::SMALL.0),
         false => format!("http://{}{}", server.address, Files::SMALL.0),
     };
-    let result = result(&url, &[&["--ca", &certificate], flags].concat());
+    let ca = if secure { &["--ca", &certificate][..] } else { &[] };
+    let result = result(&url, &[ca, flags].concat());
     assert_all_ok(&result, requests);
     let status = server.eventually("closed", |status| status.connections() == 0);
     assert_eq!(status.count("requests"), requests, "{status:?}");

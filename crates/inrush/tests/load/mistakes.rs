@@ -69,6 +69,7 @@ fn a_rate_and_arrivals_are_refused_where_none_can_be_given() {
 #[test]
 fn settings_of_tls_are_refused_in_cleartext() {
     check(&["--insecure"], &["--insecure is for https", URL]);
+    check(&["--ca=none.pem"], &["--ca is for https", URL]);
     check(&["--handshakes=full"], &["--handshakes full is for https", URL]);
 }
 

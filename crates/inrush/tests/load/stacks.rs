@@ -68,7 +68,8 @@ fn check_against(secure: bool, flags: &[&str]) {
         let (scheme, host) = if secure { ("https", "localhost") } else { ("http", "127.0.0.1") };
         let url = format!("{scheme}://{host}:{}{}", server.address.port(), Files::SMALL.0);
         let length = format!("--expect-length={}", Files::SMALL.1);
-        let flags = [&["--ca", &certificate, &length], flags].concat();
+        let ca = if secure { &["--ca", &certificate][..] } else { &[] };
+        let flags = [ca, &[&length], flags].concat();
         let Some(user) = counted(&mut server, &url, &[&["--stack=user"], &flags[..]].concat()) else {
             return;
         };

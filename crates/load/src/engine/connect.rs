@@ -37,7 +37,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.end_session(session, Outcome::NoTime, now);
         }
         if lateness > LATENESS_P99_MAX {
-            self.crowded_until = now + self.settings.connect_timeout;
+            self.crowded_until = now.saturating_add(self.settings.connect_timeout);
         }
         let measured = session.account.measured();
         if self.connect(session, now) {
@@ -52,7 +52,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if let Some(key) = self.connections.overdue_connect(now) {
             return self.replace(key, session, now);
         }
-        if self.connections.connecting() >= self.pending_max() {
+        // Places bound their sessions themselves, and retries may connect beside these.
+        let is_bounded = self.schedule.busy().is_none();
+        if is_bounded && self.connections.connecting() >= self.pending_max() {
             let outcome = if now < self.crowded_until { Outcome::NoTime } else { Outcome::NoDescriptor };
             self.end_session(session, outcome, now);
             return false;
@@ -70,7 +72,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let wire = Wire::new(socket, self.settings.tls);
         let connection =
             Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0, http2: None };
-        self.connections.add_connecting(connection, now + self.settings.connect_timeout);
+        self.connections.add_connecting(connection, now.saturating_add(self.settings.connect_timeout));
         self.metrics.opened(self.connections.len());
         true
     }
@@ -88,7 +90,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.cannot_connect(session, &error, now);
         }
         self.metrics.attempted(measured);
-        self.connections.connects_again(key, now + self.settings.connect_timeout);
+        self.connections.connects_again(key, now.saturating_add(self.settings.connect_timeout));
         true
     }
 

@@ -25,7 +25,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Awaiting { sent: now };
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-        self.connections.awaits(key, now + self.settings.request_timeout);
+        self.connections.awaits(key, now.saturating_add(self.settings.request_timeout));
         self.metrics.recorder.sent(now);
     }
 

@@ -101,15 +101,19 @@ mod tests {
     use super::*;
     use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::plan::config::Client;
     use base::Nanos;
+    use std::num::NonZeroU32;
 
-    /// A session reconnects and a request is retried in the same turn. Connects begin in the order of their deadlines.
+    /// A session reconnects and a request is retried in the same turn. The one place of the client allows both, and
+    /// connects begin in the order of their deadlines.
     #[test]
     fn a_retry_after_a_reconnect_has_the_later_deadline() {
         let plan = plan(|config| {
             config.requests_per_connection = Some("2".parse().unwrap());
             config.think = Some("1ms".parse().unwrap());
             config.retry = "fixed:1ms,1".parse().unwrap();
+            config.client = Client::Closed { clients: NonZeroU32::MIN };
         });
         let server = Scripted::new();
         let mut engine = server.engine(&plan, server.clock.now(), Schedule::closed(1, Nanos::ZERO));

@@ -202,7 +202,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let think = session.advance(intended, workload);
         let hasher = self.settings.expected.hasher();
         let stream = Stream { connection: key, request, intended, sent: now, retries, think, hasher };
-        let stream = self.streams.open(stream, now + self.settings.request_timeout);
+        let stream = self.streams.open(stream, now.saturating_add(self.settings.request_timeout));
         http2.client.open(stream, workload.block(request), workload.content(), workload.answers_head());
         self.metrics.recorder.sent(now);
     }
@@ -235,7 +235,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         let is_blocked = open == 0 && due.is_some_and(|due| self.has_come(due, now));
         match (is_blocked, http2.is_blocked) {
-            (true, false) => self.connections.awaits(key, now + self.settings.request_timeout),
+            (true, false) => self.connections.awaits(key, now.saturating_add(self.settings.request_timeout)),
             (false, true) => self.connections.has_reply(key),
             _ => {}
         }
@@ -368,7 +368,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             }
         }
         if rest > 0 {
-            let again = Again { requests: rest, ..Again::rest(&session) };
+            let intended = session.next_due().unwrap_or(now);
+            let again = Again { requests: rest, intended, ..Again::rest(&session) };
             self.over(&session, again, outcome, now);
         }
         self.metrics.end(session.account, outcome);

@@ -179,7 +179,9 @@ impl<'a> Gathering<'a> {
     }
 
     /// The result; call it when every thread has reported.
-    pub fn result(self, reports: Reports) -> LoadResult {
+    pub fn result(mut self, reports: Reports) -> LoadResult {
+        // Threads that notice an early end on either side of a boundary deliver different numbers of intervals.
+        (0..self.plan.processes()).for_each(|process| self.lose(process));
         result(self.plan, self.share, reports, self.assembly, self.manifest)
     }
 }

@@ -1,6 +1,6 @@
 //! The threads of a run: each carries out a lane of the measured traffic, or a share of a population.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::OwnedFd;
 
 use base::{Nanos, PerSecond, RealClock, Rng};
@@ -181,6 +181,8 @@ pub(crate) fn run_population(
         pending_follows_rate: false,
         rate_peak: None,
         counted: Window { from: Nanos::ZERO, until: config.window().until },
+        // These clients wait for each reply.
+        streams: config.streams.and(Some(NonZeroU32::MIN)),
         ..Settings::of(plan)
     };
     let schedule = Schedule::closed(clients, population.spread(config.warmup)).with_clients_in_mid_session();

@@ -4,13 +4,18 @@ use base::Nanos;
 use base::digits::rate;
 use record::{Latency, LoadResult, Outcome, Verdict};
 
+use crate::plan::expected::Statuses;
+
 /// The most outcomes that the line names; the others are one sum.
 const NAMED_MOST: usize = 3;
 
-/// The summary line. It says first when a run was not valid, and ends with the remark on the replies' status
-/// codes.
-pub(crate) fn of(result: &LoadResult, remark: Option<&str>) -> String {
-    let figures = || remark.map_or_else(|| figures(result), |remark| format!("{} {remark}", figures(result)));
+/// The summary line of a run that expected these status codes. It says first when a run was not valid, and ends with
+/// the remark on the replies' status codes.
+pub(crate) fn of(result: &LoadResult, expected: &Statuses, remark: Option<&str>) -> String {
+    let figures = || {
+        let figures = figures(result, expected);
+        remark.map_or(figures.clone(), |remark| format!("{figures} {remark}"))
+    };
     let first_reason = || result.reasons.first().map_or("", String::as_str);
     match result.verdict {
         Verdict::Unreachable => format!("Nobody was reached. {}", first_reason()),
@@ -20,7 +25,7 @@ pub(crate) fn of(result: &LoadResult, remark: Option<&str>) -> String {
     }
 }
 
-fn figures(result: &LoadResult) -> String {
+fn figures(result: &LoadResult, expected: &Statuses) -> String {
     let latency = &result.latency_intended_ns;
     let times = format!("p50 {}, p99 {}", shown(latency, latency.p50), shown(latency, latency.p99));
     format!(
@@ -28,7 +33,7 @@ fn figures(result: &LoadResult) -> String {
         rate(result.offered_per_s),
         Nanos::from_secs_f64(result.duration_s).approximate(),
         rate(result.goodput_per_s),
-        failed(result)
+        failed(result, expected)
     )
 }
 
@@ -41,7 +46,7 @@ fn shown(latency: &Latency, value: Option<u64>) -> String {
 
 /// The number of failed requests and their outcomes, such as
 /// `12 of 2000 failed: 10 status_error (404), 2 in flight at the end`.
-fn failed(result: &LoadResult) -> String {
+fn failed(result: &LoadResult, expected: &Statuses) -> String {
     if result.failed() == 0 {
         return "none failed".to_owned();
     }
@@ -50,7 +55,7 @@ fn failed(result: &LoadResult) -> String {
         .outcomes
         .iter()
         .filter(|(outcome, _)| *outcome != Outcome::Ok)
-        .map(|(outcome, count)| (count, with_status(result, outcome)))
+        .map(|(outcome, count)| (count, with_status(result, outcome, expected)))
         .chain([(in_flight, "in flight at the end".to_owned())])
         .filter(|(count, _)| *count > 0)
         .collect();
@@ -62,8 +67,8 @@ fn failed(result: &LoadResult) -> String {
 }
 
 /// The name of an outcome; for a wrong status also the most frequent code.
-fn with_status(result: &LoadResult, outcome: Outcome) -> String {
-    let errors = result.statuses.iter().filter(|(code, _)| !(200..400).contains(code) && *code != 503);
+fn with_status(result: &LoadResult, outcome: Outcome, expected: &Statuses) -> String {
+    let errors = result.statuses.iter().filter(|(code, _)| !expected.contains(*code) && *code != 503);
     match errors.max_by_key(|(_, count)| *count) {
         Some((code, _)) if outcome == Outcome::StatusError => format!("{} ({code})", outcome.name()),
         _ => outcome.name().to_owned(),
@@ -91,15 +96,18 @@ mod tests {
         let mut good = run(&[(Outcome::Ok, 2_000)], 0);
         (good.latency_intended_ns.p50, good.latency_intended_ns.p99) = (Some(1_200_000), Some(8_650_000));
         assert_eq!(
-            of(&good, None),
+            of(&good, &Statuses::default(), None),
             "200/s were offered for 10 s, and 200/s came back correct and in time (p50 1.2 ms, p99 8.65 ms); none failed."
         );
-        assert!(of(&good, Some("All are redirects.")).ends_with("; none failed. All are redirects."));
+        assert!(
+            of(&good, &Statuses::default(), Some("All are redirects."))
+                .ends_with("; none failed. All are redirects.")
+        );
         (good.offered_per_s, good.goodput_per_s) = (12_345.6, 12_345.6);
-        assert!(of(&good, None).starts_with("12.3k/s were offered"), "as on the page");
+        assert!(of(&good, &Statuses::default(), None).starts_with("12.3k/s were offered"), "as on the page");
         let hung = run(&[], 2_000);
         assert_eq!(
-            of(&hung, None),
+            of(&hung, &Statuses::default(), None),
             "200/s were offered for 10 s, and 0/s came back correct and in time (p50 > 10 s, p99 > 10 s); 2000 of 2000 \
              failed: 2000 in flight at the end."
         );
@@ -118,7 +126,7 @@ mod tests {
         for (code, count) in [(200, 1_000), (404, 490), (500, 10)] {
             run.statuses.add(code, count);
         }
-        let told = of(&run, None);
+        let told = of(&run, &Statuses::default(), None);
         let expected = "1000 of 2000 failed: 500 status_error (404), 400 connect_timeout, 95 in flight at the end, 5 otherwise.";
         assert!(told.ends_with(expected), "{told}");
     }
@@ -127,8 +135,11 @@ mod tests {
     fn a_run_that_is_not_valid_says_so_first() {
         let mut run = run(&[(Outcome::Ok, 2_000)], 0);
         run.verdict = Verdict::GeneratorLimited;
-        assert!(of(&run, None).starts_with("Not valid, the generator was the limit: 200/s were offered"));
+        assert!(
+            of(&run, &Statuses::default(), None)
+                .starts_with("Not valid, the generator was the limit: 200/s were offered")
+        );
         (run.verdict, run.reasons) = (Verdict::NotMeasured, vec!["It was ended.".to_owned()]);
-        assert_eq!(of(&run, None), "Nothing was measured. It was ended.");
+        assert_eq!(of(&run, &Statuses::default(), None), "Nothing was measured. It was ended.");
     }
 }

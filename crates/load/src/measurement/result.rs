@@ -156,7 +156,7 @@ fn judge(plan: &Plan, result: &mut LoadResult, aside: Aside) {
     (result.verdict, result.reasons) = (verdict, reasons);
     // If most requests failed, the conclusion already names the status.
     let remark = remark.filter(|_| 2 * result.failed() <= result.due());
-    result.conclusion = conclusion::of(result, remark.as_deref());
+    result.conclusion = conclusion::of(result, &plan.config.expected.status, remark.as_deref());
 }
 
 /// The rate that was asked for, in requests per second; `None` if it changed, or if there is none.
@@ -198,7 +198,7 @@ impl Times {
 fn observable(plan: &Plan, measured: Nanos) -> Nanos {
     let config = &plan.config;
     match config.retry {
-        Retry::Never => measured.min(config.connect_timeout + config.request_timeout),
+        Retry::Never => measured.min(config.connect_timeout.saturating_add(config.request_timeout)),
         Retry::Fixed { .. } | Retry::Exponential { .. } => measured,
     }
 }

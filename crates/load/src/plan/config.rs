@@ -293,7 +293,7 @@ impl Config {
 
     /// The measured window.
     pub fn window(&self) -> Window {
-        Window { from: self.warmup, until: self.warmup + self.duration }
+        Window { from: self.warmup, until: self.warmup.saturating_add(self.duration) }
     }
 
     /// The highest rate of sessions over any span of length `span`; `None` for a client without a rate.

@@ -65,7 +65,8 @@ impl Expected {
 pub struct Statuses(Vec<RangeInclusive<u16>>);
 
 impl Statuses {
-    fn contains(&self, status: u16) -> bool {
+    /// True if the status is in the set.
+    pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
     }
 }

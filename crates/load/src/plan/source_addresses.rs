@@ -36,11 +36,6 @@ impl SourceRange {
         SourceRange { first: address, count: 1 }
     }
 
-    /// Loopback addresses from 127.0.0.`first` on.
-    fn loopback(first: u8, count: u32) -> SourceRange {
-        SourceRange { first: IpAddr::V4(Ipv4Addr::new(127, 0, 0, first)), count }
-    }
-
     /// The first address.
     pub fn first(self) -> IpAddr {
         self.first
@@ -151,11 +146,10 @@ pub(crate) fn automatic(
     let count = (connections / half).ceil().clamp(1.0, ADDRESSES_MAX as f64) as u32;
     // If no process listens on the target port, the kernel may choose that very port as the source port. TCP
     // then connects the socket with itself, so the target's own address is excluded here.
-    if ports.contains(&target.port()) {
-        let first = if address == Ipv4Addr::LOCALHOST { 2 } else { 1 };
-        return Some(SourceRange::loopback(first, count));
-    }
-    (count > 1).then(|| SourceRange::loopback(1, count))
+    let may_meet_itself = ports.contains(&target.port());
+    let first = if may_meet_itself { address.to_bits() + 1 } else { Ipv4Addr::LOCALHOST.to_bits() };
+    (may_meet_itself || count > 1)
+        .then(|| SourceRange { first: IpAddr::V4(Ipv4Addr::from_bits(first)), count })
 }
 
 #[cfg(test)]
@@ -211,5 +205,7 @@ mod tests {
     fn a_socket_is_never_connected_with_itself() {
         let range = automatic("127.0.0.1:40000".parse().unwrap(), 10.0, &(32_768..=60_999)).unwrap();
         assert_eq!(range.first(), "127.0.0.2".parse::<IpAddr>().unwrap());
+        let range = automatic("127.0.0.3:40000".parse().unwrap(), 60_000.0, &(32_768..=60_999)).unwrap();
+        assert_eq!(range.to_string(), "127.0.0.4-127.0.0.8");
     }
 }

@@ -64,15 +64,11 @@ fn listed(line: &str) -> Option<(f64, &str)> {
     (is_path(path) && weight > 0.0 && weight.is_finite()).then_some((weight, path))
 }
 
-/// Parses a line of an access log; a request with another method than GET weighs nothing.
+/// Parses a line of an access log; anything but a GET of a path weighs nothing.
 fn logged(line: &str) -> Option<(f64, &str)> {
     let request = line.split('"').nth(1)?;
-    let (method, rest) = request.split_once(' ')?;
-    let path = rest.split(' ').next()?;
-    match method {
-        "GET" => is_path(path).then_some((1.0, path)),
-        _ => Some((0.0, path)),
-    }
+    let path = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
+    Some(path.filter(|path| is_path(path)).map_or((0.0, ""), |path| (1.0, path)))
 }
 
 /// Returns true for text that can stand unchanged in a request line.
@@ -90,7 +86,8 @@ mod tests {
         assert_eq!(list, BTreeMap::from([("/a".to_owned(), 3.5), ("/b?c=%20".to_owned(), 1.0)]));
         let line =
             |request| format!("::1 - - [10/Oct/2000:13:55:36 -0700] \"{request}\" 200 5 \"-\" \"curl\"\n");
-        let log = line("GET /x HTTP/1.1") + &line("POST /y HTTP/1.1") + &line("GET /x HTTP/1.0");
+        let others = ["POST /y HTTP/1.1", "-", "GET http://x/ HTTP/1.1"].map(line).concat();
+        let log = line("GET /x HTTP/1.1") + &others + &line("GET /x HTTP/1.0");
         assert_eq!(parse(&log).unwrap(), BTreeMap::from([("/x".to_owned(), 2.0)]));
     }
 
