@@ -147,7 +147,9 @@ fn peak(points: &[(f64, f64)]) -> Option<f64> {
 /// Pairs each expected server with each of the others: a ratio is above 1 if the expected one is better. The shown
 /// ratio is that of the best by their medians.
 fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Found {
-    let all = chosen(trials, &[&best.at]);
+    let is_among = |name: &&str| best.among.is_empty() || best.among.iter().any(|one| one == name);
+    let mut all = chosen(trials, &[&best.at]);
+    all.retain(|trial| is_among(&trial.server.as_str()));
     let left_out = left_out(&all, &best.metric);
     let group = |name: &str| -> Vec<&TrialRecord> {
         all.iter().copied().filter(|trial| trial.server == name).collect()
@@ -156,7 +158,6 @@ fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Foun
         let middle = median(&values(&group(name), &best.metric));
         if best.lowest { -middle } else { middle }
     };
-    let is_among = |name: &&str| best.among.is_empty() || best.among.iter().any(|one| one == name);
     let names = experiment.servers.iter().map(|server| server.name.as_str()).filter(is_among);
     let (mut own, mut rivals): (Vec<&str>, Vec<&str>) =
         names.partition(|name| best.expected.iter().any(|one| one == name));

@@ -66,12 +66,11 @@ pub fn ratios(
     (of_selection, over_selection): (&Selection, &Selection),
     metric: &str,
 ) -> Vec<Placed> {
-    let both = || of.iter().chain(over).copied();
+    let has = |group: &[&TrialRecord], name: &str| group.iter().any(|one| coordinate(one, name).is_some());
     let shared = |name: &String| {
-        of_selection.0.get(name) == over_selection.0.get(name)
-            && both().all(|trial| coordinate(trial, name).is_some())
+        of_selection.0.get(name) == over_selection.0.get(name) && has(of, name) && has(over, name)
     };
-    let all = names(both());
+    let all = names(of.iter().chain(over).copied());
     let names: Vec<String> = all.iter().filter(|name| shared(name)).cloned().collect();
     let mut beside: BTreeMap<Key, Vec<f64>> = BTreeMap::new();
     for trial in over {

@@ -105,6 +105,23 @@ fn a_claim_is_about_all_its_points_and_all_its_servers() {
 }
 
 #[test]
+fn a_load_without_an_axis_leaves_the_axis_to_the_pairs_of_the_others() {
+    let claim = "ratio = { metric = \"replies_per_s\", of = { server = \"inf\" }, over = { server = \"one\" } }\n\
+                 at-least = 0.99\nat-most = 1.01";
+    let alike = |trial: &mut TrialRecord| {
+        let offered = trial.quantity("offered").unwrap_or_default();
+        trial.metrics.insert("replies_per_s".to_owned(), 1000.0 * (1.0 + offered));
+        trial.flaws.clear();
+        if offered == 3.0 {
+            trial.axes.remove("offered");
+            trial.load = Some("another".to_owned());
+        }
+    };
+    let judged = about(claim, alike);
+    assert_eq!(judged.judged, Judgement::Reproduced, "{judged:?}");
+}
+
+#[test]
 fn a_crossing_is_one_to_above() {
     let crossing = |of: &str, over: &str| {
         format!(
