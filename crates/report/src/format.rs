@@ -31,6 +31,11 @@ pub fn multiple(factor: f64) -> String {
     format!("{}×", rounded(factor, 3))
 }
 
+/// A title without the unit of time that its numbers themselves have.
+pub fn without_unit_of_time(title: &str) -> &str {
+    title.trim_end_matches(", ms").trim_end_matches(", us")
+}
+
 /// A plain number with at most three significant digits.
 pub fn number(value: f64) -> String {
     rounded(value, 3)

@@ -7,7 +7,7 @@
 use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
 use serde::Serialize;
 
-use crate::format::{count, multiple, percent, plural, rate, time};
+use crate::format::{count, multiple, number, percent, plural, rate, time};
 
 /// The method, for a page with claims.
 pub const HOW_JUDGED: &str = "A claim is decided by a one-sided test at 5 %, for all claims of this page together: p is \
@@ -178,7 +178,7 @@ pub fn show(scale: Scale, value: f64) -> String {
         Scale::PerSecond => rate(value),
         Scale::Milliseconds => time(value * 1e6),
         Scale::Microseconds => time(value * 1e3),
-        Scale::Share => percent(value),
+        Scale::Share => format!("{} %", number(value * 100.0)),
     }
 }
 

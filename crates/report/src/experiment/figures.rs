@@ -7,7 +7,7 @@ use record::experiment::Unit as MetricUnit;
 use serde::Serialize;
 
 use super::tables::record_file;
-use crate::format::{percent, plural};
+use crate::format::{percent, plural, without_unit_of_time};
 use crate::svg::{
     AxisKind, AxisSpec, Bar, BarChart, Dot, LineChart, Look, Mark, Part, Segment, Series, Unit, png,
     standalone, swatch,
@@ -144,7 +144,7 @@ fn view(experiment: &str, figure: &Figure, plot: &Plot, base: &str) -> FigureVie
         keys: if is_empty(plot) || figure.stacked { Vec::new() } else { lines.clone().map(key).collect() },
         parts: if is_empty(plot) || !figure.stacked { Vec::new() } else { parts(plot) },
         picture: format!("{base}figures/{}", figure.id),
-        head: [plot.x.title.clone(), plot.y.title.clone()],
+        head: [&plot.x, &plot.y].map(|scale| Shown::of(scale).title(scale)),
         points: rows.collect(),
         id,
     }
@@ -398,7 +398,7 @@ impl Shown<'_> {
     fn title(&self, scale: &Scale) -> String {
         let title = scale.title.as_str();
         match self.unit {
-            Unit::Time => title.trim_end_matches(", ms").trim_end_matches(", us").to_owned(),
+            Unit::Time => without_unit_of_time(title).to_owned(),
             Unit::Count | Unit::Share | Unit::Multiple => title.to_owned(),
         }
     }

@@ -6,7 +6,7 @@ use record::experiment::{METRICS, RunRecord, TrialRecord};
 use serde::Serialize;
 
 use super::claims::show;
-use crate::format::rate;
+use crate::format::{rate, without_unit_of_time};
 use crate::table::{Table, command_line};
 
 /// Every attempt, each with a link to its record.
@@ -46,8 +46,9 @@ pub fn trials(analysed: &Analysed, base: &str) -> TrialTable {
         .filter(|metric| all.iter().any(|trial| trial.metrics.contains_key(metric.name)))
         .collect();
     let head = ["server", "load"].into_iter().chain(axes.iter().copied());
-    let head =
-        head.chain(["repetition", "attempt", "flaws"]).chain(metrics.iter().map(|metric| metric.title));
+    let head = head
+        .chain(["repetition", "attempt", "flaws"])
+        .chain(metrics.iter().map(|metric| without_unit_of_time(metric.title)));
     let row = |trial: &&TrialRecord| {
         let value = |axis: &&str| trial.axes.get(*axis).map_or("–".to_owned(), ToString::to_string);
         let flaws: Vec<&str> = trial.flaws.iter().map(|flaw| flaw.name()).collect();
