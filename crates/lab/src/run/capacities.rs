@@ -1,9 +1,9 @@
 //! The reference capacities of relative rates, found once per run, before its trials.
 
-use analysis::capacity::OfferedLoad;
+use analysis::capacity::{OfferedLoad, offered_load};
 use anyhow::bail;
-use record::Verdict;
 use record::experiment::CapacityRecord;
+use record::{Step, Verdict};
 
 use super::attempt::{Failure, end_under_load};
 use super::test_bed::{Place, TestBed};
@@ -131,11 +131,8 @@ impl Run<'_> {
             return Err(Failure::Because(end));
         }
         let seen = seen.map_err(|error| Failure::Because(error.to_string()))?;
-        Ok((seen.load.verdict != Verdict::NotMeasured).then_some(OfferedLoad {
-            offered_per_s: seen.load.offered_per_s,
-            goodput_per_s: seen.load.goodput_per_s,
-            generator_limited: seen.load.verdict == Verdict::GeneratorLimited,
-        }))
+        let is_measured = seen.load.verdict != Verdict::NotMeasured;
+        Ok(is_measured.then(|| offered_load(&Step::of(&seen.load, per_s, true))))
     }
 
     fn note(&mut self, server: usize, load: usize, found: Capacity) {
