@@ -440,6 +440,10 @@ impl<C: Clock> Site<C> {
                 match self.fall_back(ask) {
                     Ok(response) => return Some(response),
                     Err(LookupError::Cold) => return None,
+                    // The fallback may be there, so the path is not known to be absent.
+                    Err(error @ (LookupError::Exhausted | LookupError::Failed)) => {
+                        return self.refuse(error, path, ask);
+                    }
                     Err(_) => {}
                 }
                 (|counts| &mut counts.not_found, Status::NOT_FOUND)
