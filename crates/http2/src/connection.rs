@@ -173,6 +173,11 @@ impl<F> Connection<F> {
         }
     }
 
+    /// Notes that the first `count` bytes of the preface have come already, before the version was known.
+    pub fn preface_began(&mut self, count: usize) {
+        self.preface = count;
+    }
+
     /// The peer has shut down its sending side. Complete requests are answered as far as its windows allow.
     pub fn receive_end<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.peer_ended = true;
@@ -216,6 +221,11 @@ impl<F> Connection<F> {
     pub fn idle_from(&self) -> Nanos {
         let idle_at = |after| self.started.saturating_add(after).min(self.deadline);
         self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
+    }
+
+    /// True until the first request has been read.
+    pub fn is_new(&self) -> bool {
+        self.requests == 0
     }
 
     /// Ends the wait whose deadline has passed: 408 for late content, GOAWAY for a late head or an idle connection.

@@ -117,7 +117,8 @@ pub struct Signals {
     pub queued: u32,
     /// Connections accepted from the queue.
     pub accepted: u64,
-    /// Requests that were refused because they had waited too long. They are no service, because a refusal costs little.
+    /// Those among them whose first request was refused because it had waited too long. They are no service, because a
+    /// refusal costs little.
     pub late: u64,
     /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
     /// a connection.

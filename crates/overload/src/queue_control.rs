@@ -44,7 +44,7 @@ use crate::total::Total;
 pub struct Progress {
     /// Connections accepted from the queue since the start.
     pub accepted: u64,
-    /// Those among them whose request was refused because it had waited too long.
+    /// Those among them whose first request was refused because it had waited too long.
     pub late: u64,
     /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
     /// a connection.

@@ -81,9 +81,11 @@ impl AgentCheck {
     }
 
     /// Closes the port and ends its thread.
-    pub fn stop(self) {
+    ///
+    /// # Errors
+    /// As [`LoopHandle::join`].
+    pub fn stop(self) -> Result<(), ServeError> {
         self.running.stop.ask();
-        // The result of this thread no longer matters.
-        let _ = self.running.thread.join();
+        self.running.join()
     }
 }

@@ -45,6 +45,8 @@ base::counts! {
         reclaimed,
         /// Requests answered 503 because they had waited for too long during an overload.
         refused_late,
+        /// Connections whose first request was among these.
+        late_connections,
         /// Accepts that failed for another reason on the server's side.
         accept_errors,
         /// Connections given up because no thread could be started for them.

@@ -71,11 +71,11 @@ pub enum ServeError {
     /// A worker process without a parent.
     #[error("a worker process is started by inrush serve, and not by hand")]
     NoParent,
-    /// A loop ended by itself.
-    #[error("event loop {index} failed: {cause}")]
-    Loop {
-        /// The loop's index.
-        index: usize,
+    /// A thread ended by itself.
+    #[error("thread {name} failed: {cause}")]
+    Thread {
+        /// The thread's name.
+        name: String,
         /// The cause.
         cause: String,
     },

@@ -21,7 +21,7 @@ mod device;
 mod refuser;
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::{Clock, Nanos, RealClock};
@@ -65,6 +65,8 @@ pub struct Overload {
     attached: Arc<Mutex<Vec<Attached>>>,
     failures: Vec<String>,
     refuser: Refuser,
+    /// Another process controls the accept queues.
+    withdrawn: Arc<AtomicBool>,
 }
 
 /// The target delay, which may change during use. Clones share it.
@@ -134,6 +136,7 @@ impl Overload {
         let Chosen { refuser, attached, failures } = Refuser::choose(hook, sets, routing);
         let settings = Settings { target, backlog: in_force(backlog, first) };
         let live = LiveTarget::new(target);
+        let withdrawn = Arc::<AtomicBool>::default();
         let control = |queue| {
             let name = if sets.len() > 1 { format!("queue {queue}: ") } else { String::new() };
             let control = QueueControl::new(settings, refuser.hook(queue), clock.now());
@@ -141,6 +144,7 @@ impl Overload {
             AcceptControl {
                 refuser: refuser.clone(),
                 queue,
+                withdrawn: Arc::clone(&withdrawn),
                 begins_at: if takes_over { clock.now() + SHARED } else { Nanos::ZERO },
                 ..AcceptControl::new(name, wanted, control, clock.now())
             }
@@ -149,7 +153,8 @@ impl Overload {
         let queues = controls.iter().map(|control| Arc::clone(&control.reading)).collect();
         let hook = controls.first().map_or(NoHook.name(), |first| first.control.hook());
         let attached = Arc::new(Mutex::new(attached));
-        (Overload { target: live, queues: Arc::new(queues), hook, attached, failures, refuser }, controls)
+        let queues = Arc::new(queues);
+        (Overload { target: live, queues, hook, attached, failures, refuser, withdrawn }, controls)
     }
 
     /// Returns the target delay.
@@ -201,6 +206,7 @@ impl Overload {
 
     /// Stops refusing, for good: another process is about to control the accept queues.
     pub fn withdraw(&self) {
+        self.withdrawn.store(true, Ordering::Relaxed);
         (0..self.queues.len()).for_each(|queue| self.refuser.withdraw(queue));
     }
 
@@ -275,6 +281,8 @@ pub struct AcceptControl {
     refuser: Refuser,
     /// The queue's number.
     queue: usize,
+    /// Another process controls the queue.
+    withdrawn: Arc<AtomicBool>,
     /// The time before which it does nothing.
     begins_at: Nanos,
     reading: Arc<Mutex<Reading>>,
@@ -293,6 +301,7 @@ impl AcceptControl {
             moves: false,
             refuser: Refuser::Backlog,
             queue: 0,
+            withdrawn: Arc::default(),
             begins_at: Nanos::ZERO,
             reading: Arc::new(Mutex::new(reading)),
             control,
@@ -348,8 +357,8 @@ impl AcceptControl {
         self.progress.emptied |= end == PhaseEnd::Empty;
     }
 
-    /// Notes the number of requests so far that were refused because they had waited too long.
-    pub fn refused_late(&mut self, so_far: u64) {
+    /// Notes the number of connections so far whose first request was refused because it had waited too long.
+    pub fn late_connections(&mut self, so_far: u64) {
         self.progress.late = so_far;
     }
 
@@ -393,6 +402,8 @@ impl AcceptControl {
         }
         self.follow_target();
         let before = self.control.signals().accepted;
+        // The bound of the queue is the other process's as well.
+        let listeners = if self.withdrawn.load(Ordering::Relaxed) { &[] } else { listeners };
         let sockets = listeners.iter().map(|listener| listener.socket.as_fd());
         let Ticked { change, failure } = self.control.tick(now, sockets, self.progress);
         (self.progress.emptied, self.progress.lag) = (false, Nanos::ZERO);

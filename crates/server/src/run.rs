@@ -151,7 +151,7 @@ impl Server {
         };
         let kernel_cache = plan.kernel_cache().map(keeper).transpose()?;
         let evicted = Arc::<AtomicU64>::default();
-        let meter = || meter(architecture, &plan, &loops, quota);
+        let meter = || meter(architecture, &plan, &loops, &refusals, quota);
         if let Some(reports) = plan.load_reports() {
             reports.begin(meter(), RealClock::new().now());
         }
@@ -227,7 +227,7 @@ impl Server {
     /// serves. Blocks.
     ///
     /// # Errors
-    /// [`ServeError::Loop`] if a loop ended by itself.
+    /// [`ServeError::Thread`] if a thread ended by itself.
     pub fn wait(mut self, mut reread: impl FnMut() -> Reread) -> Result<Drained, ServeError> {
         loop {
             self.announce();
@@ -364,10 +364,14 @@ impl Server {
     /// processes and the log may take 1 s more each.
     ///
     /// # Errors
-    /// [`ServeError::Loop`] if a loop ended by itself.
+    /// [`ServeError::Thread`] if a thread ended by itself.
     pub fn shut_down(mut self) -> Result<Drained, ServeError> {
         // From here on, only its loop keeps a listening socket open.
         drop(held(&mut self.predecessor).take());
+        if held(&mut self.successor).is_some() {
+            // This server was not ready yet, so the sockets stay with the one that runs.
+            pass_on();
+        }
         if let Some(agent) = &self.agent {
             agent.drain(self.drain_timeout);
         }
@@ -379,34 +383,28 @@ impl Server {
             running.stop.ask();
         }
         let mut total = Counters::default();
-        let mut failure = None;
-        for (index, running) in self.loops.into_iter().enumerate() {
-            let result = running.thread.join();
-            total.add(&running.board.read());
-            let cause = match result {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it panicked".to_owned(),
-            };
-            failure = Some(ServeError::Loop { index, cause });
+        let mut ended = Ok(());
+        for running in self.loops {
+            let board = running.board.clone();
+            ended = ended.and(running.join());
+            total.add(&board.read());
         }
         // The loops turn connections away until they have ended.
         let admin = self.admin.map(|SideServer { running, .. }| running);
         for server in [Some(self.refusals), admin].into_iter().flatten() {
             server.stop.ask();
-            // The result of this thread no longer matters.
-            let _ = server.thread.join();
+            ended = ended.and(server.join());
         }
         if let Some(agent) = self.agent {
-            agent.stop();
+            ended = ended.and(agent.stop());
         }
         if let Some((_, keeper)) = self.kernel_cache {
-            let _ = keeper.thread.join();
+            ended = ended.and(keeper.join());
         }
         if let Some((sender, end)) = self.log {
             access_log::close(sender, &end);
         }
-        failure.map_or(Ok(Drained { cut_off: total.loops.cut_off_at_shutdown }), Err)
+        ended.map(|()| Drained { cut_off: total.loops.cut_off_at_shutdown })
     }
 }
 
@@ -501,7 +499,13 @@ fn start_admin(
 }
 
 /// Makes a meter that measures the load of all loops from now on.
-fn meter(architecture: &Architecture, plan: &Plan, loops: &[LoopHandle], quota: Option<f64>) -> Meter {
+fn meter(
+    architecture: &Architecture,
+    plan: &Plan,
+    loops: &[LoopHandle],
+    refusals: &LoopHandle,
+    quota: Option<f64>,
+) -> Meter {
     let allowed = plan.cpus().len();
     let used = if architecture.spreads { allowed } else { loops.len().min(allowed) } as f64;
     let capacity = Capacity {
@@ -509,5 +513,5 @@ fn meter(architecture: &Architecture, plan: &Plan, loops: &[LoopHandle], quota: 
         connections: plan.config.max_connections,
     };
     let boards = loops.iter().map(|running| running.board.clone()).collect();
-    Meter::new(boards, plan.overload(), capacity, RealClock::new().now())
+    Meter::new(boards, refusals.board.clone(), plan.overload(), capacity, RealClock::new().now())
 }

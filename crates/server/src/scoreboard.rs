@@ -57,13 +57,16 @@ pub(crate) struct Scoreboard {
     layout: Layout,
     service: Vec<&'static str>,
     places: usize,
+    /// The index of the late connections among the totals.
+    late: usize,
 }
 
 impl Scoreboard {
     pub fn new(places: usize, service: Vec<&'static str>, own: usize) -> io::Result<Scoreboard> {
         let layout = Layout { service: service.len(), own };
         let words = Arc::new(SharedArray::create(places * layout.words() + instructions::WORDS)?);
-        Ok(Scoreboard { words, layout, service, places })
+        let late = Counters::default().named().position(|(name, _)| name == "late_connections");
+        Ok(Scoreboard { words, layout, service, places, late: late.expect("every loop has this total") })
     }
 
     pub fn layout(&self) -> Layout {
@@ -80,6 +83,12 @@ impl Scoreboard {
     pub fn connections(&self, place: usize) -> u64 {
         let end = (place + 1) * self.layout.words() - self.layout.own;
         self.words[end - GAUGES].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of connections of all workers whose first request was refused because it had waited too long.
+    pub fn late_connections(&self) -> u64 {
+        let total = |place: usize| &self.words[place * self.layout.words() + 1 + self.late];
+        (0..self.places).map(|place| total(place).load(Ordering::Relaxed)).sum()
     }
 
     /// Replaces the instructions that all workers read.
@@ -267,6 +276,7 @@ mod tests {
     fn counted(accepts: u64, requests: u64, hits: u64, connections: u64) -> Counters {
         let mut counters = Counters { connections, service: vec![("hits", hits)], ..Counters::default() };
         counters.loops.accepts = accepts;
+        counters.loops.late_connections = accepts / 5;
         counters.http.requests = requests;
         counters
     }
@@ -285,7 +295,7 @@ mod tests {
         assert_eq!(board.own(2)[1].load(Ordering::Relaxed), 9);
         let sum = board.sum();
         assert_eq!((sum.loops.accepts, sum.http.requests, sum.connections), (6, 8, 3));
-        assert_eq!(sum.service, [("hits", 2)]);
+        assert_eq!((sum.service, board.late_connections()), (vec![("hits", 2)], 1));
         assert_eq!([0, 1, 2].map(|place| board.connections(place)), [2, 0, 1]);
 
         assert_eq!(board.vacate(2), 1);
@@ -297,7 +307,7 @@ mod tests {
         // The next worker in the place counts from zero, and the total goes on.
         slot(&board, 2).write(&counted(10, 0, 0, 1));
         assert_eq!(board.read(2).loops.accepts, 11);
-        assert_eq!(board.sum().loops.accepts, 16);
+        assert_eq!((board.sum().loops.accepts, board.late_connections()), (16, 3));
     }
 
     #[test]

@@ -23,6 +23,21 @@ pub struct LoopHandle {
     pub addresses: Vec<SocketAddr>,
 }
 
+impl LoopHandle {
+    /// Waits until its thread has ended. Blocks.
+    ///
+    /// # Errors
+    /// [`ServeError::Thread`] if the thread failed.
+    pub fn join(self) -> Result<(), ServeError> {
+        let name = self.thread.thread().name().unwrap_or_default().to_owned();
+        let ended = match self.thread.join() {
+            Ok(ended) => ended.map_err(|error| error.to_string()),
+            Err(_) => Err("it panicked".to_owned()),
+        };
+        ended.map_err(|cause| ServeError::Thread { name, cause })
+    }
+}
+
 /// Starts a thread. An empty `cpus` means any processor. If the thread ends by itself, the server ends.
 ///
 /// # Errors

@@ -361,6 +361,11 @@ impl<F> Connection<F> {
         self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
     }
 
+    /// True until the first request has been read.
+    pub fn is_new(&self) -> bool {
+        self.requests == 0
+    }
+
     /// True if the connection waits for the first byte of a request.
     pub fn awaits_request(&self) -> bool {
         matches!(self.awaiting, Awaiting::FirstByte | Awaiting::Request)

@@ -31,6 +31,8 @@ pub struct Reading {
 /// Reads the load of all loops.
 pub struct Meter {
     boards: Vec<Board>,
+    /// The board of the loop that answers refused connections.
+    refusals: Board,
     overload: Option<Overload>,
     capacity: Capacity,
     /// The totals of the last reading.
@@ -55,8 +57,14 @@ impl Last {
 
 impl Meter {
     /// Makes a meter that measures from now on.
-    pub fn new(boards: Vec<Board>, overload: Option<Overload>, capacity: Capacity, now: Nanos) -> Meter {
-        let mut meter = Meter { boards, overload, capacity, last: Last::default() };
+    pub fn new(
+        boards: Vec<Board>,
+        refusals: Board,
+        overload: Option<Overload>,
+        capacity: Capacity,
+        now: Nanos,
+    ) -> Meter {
+        let mut meter = Meter { boards, refusals, overload, capacity, last: Last::default() };
         meter.last = Last::of(&meter.total(), now);
         meter
     }
@@ -83,6 +91,7 @@ impl Meter {
     fn total(&self) -> Counters {
         let mut total = Counters::default();
         self.boards.iter().for_each(|board| total.add(&board.read()));
+        total.add_refusals(&self.refusals.read());
         total
     }
 
@@ -118,7 +127,7 @@ mod tests {
         let now = || base::Clock::now(&clock);
         let capacity = Capacity { processors: 1.0, connections: 10 };
         let board = Board::default();
-        let mut meter = Meter::new(vec![board.clone()], None, capacity, now());
+        let mut meter = Meter::new(vec![board.clone()], Board::default(), None, capacity, now());
         board.publish(Counters { connections: 5, ..Counters::default() });
         sys::cpu::burn(Nanos::from_millis(5));
         let Signals { busy, connections, queue } = meter.read(now()).signals;

@@ -251,6 +251,7 @@ impl Parent {
             (0..self.fleet.places()).map(|place| self.fleet.own(place)[word].load(Ordering::Relaxed)).sum()
         };
         control.progress(all(TAKEN) + self.turned_away, all(FOUND_EMPTY));
+        control.late_connections(self.fleet.late_connections());
         control.occupied(occupancy);
         control.tick(now, &self.listeners);
         self.fleet.instruct(control.instructions(self.processors));
@@ -360,7 +361,7 @@ impl Pool for Parent {
         State {
             serves: places().any(|place| since(place) > WAITS),
             // A worker that has died is about to be replaced.
-            has_free: may_start || places().any(|place| since(place) <= WAITS),
+            has_free: may_start || places().any(|place| since(place) <= WAITS && !self.fleet.retires(place)),
             last_taken: Nanos(places().map(since).max().unwrap_or(0)),
         }
     }

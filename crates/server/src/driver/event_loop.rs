@@ -179,7 +179,7 @@ pub(super) trait EventLoop {
         let (accepts, may_have_more) = (self.accepts(), self.may_have_more());
         let state = self.state();
         let (now, accepting) = (state.lender.now(), &mut state.accepting);
-        accepting.arrivals.refused_late(state.lender.refused_late());
+        accepting.arrivals.late_connections(state.lender.late_connections());
         accepting.arrivals.tick(now);
         state.sessions = accepting.arrivals.sessions();
         if accepting.paused_until.is_some() {

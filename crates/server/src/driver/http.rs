@@ -62,6 +62,10 @@ impl Http {
         ask!(self, idle_from)
     }
 
+    pub(super) fn is_new(&self) -> bool {
+        ask!(self, is_new)
+    }
+
     pub(super) fn is_deferred(&self) -> bool {
         ask!(self, is_deferred)
     }

@@ -15,8 +15,10 @@
 //! Owns accepting by many threads, and their sleep. Does not start threads; an architecture does.
 //!
 //! Invariants: every wait of a thread also ends at the stop; the drain timeout and the leftover connections are
-//! complete before a thread can see the stop. `sleeper` is the wait of a thread for its connection.
+//! complete before a thread can see the stop. `sleeper` is the wait of a thread for its connection, `pool` the threads as a
+//! pool that may be full.
 
+mod pool;
 mod sleeper;
 
 use std::cell::RefCell;
@@ -30,10 +32,11 @@ use base::{Clock, Nanos, RealClock};
 use overload::law::Sessions;
 use sys::poll::PollFd;
 
+use pool::KernelPool;
 use sleeper::Sleeper;
 
 use super::blocking::serve;
-use super::full_pool::{self, Pool, State};
+use super::full_pool;
 use super::idle_threads::{IdleThreads, Reclaimed};
 use super::lender::Lender;
 use super::socket_service::SocketService;
@@ -65,6 +68,9 @@ pub struct Group {
     taken: AtomicU64,
     /// Accepts that found an empty queue so far.
     found_empty: AtomicU64,
+    /// Connections so far whose first request was refused because it had waited too long, as far as threads have
+    /// published them.
+    late_connections: AtomicU64,
     /// The instructions of overload control, if a thread of this process controls the queue.
     instructions: [AtomicU64; instructions::WORDS],
     /// The process that controls the queue, if it is another one.
@@ -135,6 +141,7 @@ impl Group {
             last_taken: AtomicU64::new(clock.now().0),
             taken: AtomicU64::new(0),
             found_empty: AtomicU64::new(0),
+            late_connections: AtomicU64::new(0),
             instructions: Default::default(),
             controller: None,
             stop: Stop::new()?,
@@ -257,6 +264,7 @@ impl Group {
             if let Some(control) = control {
                 let count = |total: &AtomicU64| total.load(Ordering::Relaxed);
                 control.progress(count(&self.taken), count(&self.found_empty));
+                control.late_connections(count(&self.late_connections));
                 control.occupied(self.share.occupancy());
                 control.tick(self.clock.now(), &self.listeners);
                 control.instructions(processors).write(&self.instructions);
@@ -268,6 +276,13 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Adds what a thread has counted since the last call to the totals of the group.
+    fn publish<S: SocketService>(&self, lender: &mut Lender<S>, board: &Board) {
+        let totals = lender.take_totals(self.clock.now());
+        self.late_connections.fetch_add(totals.loops.late_connections, Ordering::Relaxed);
+        board.merge(&totals);
     }
 
     /// Counts an accept that found the queue empty.
@@ -291,44 +306,6 @@ impl Group {
     /// Returns the listeners that the thread of this number accepts from.
     fn listeners_of(&self, index: usize) -> &[Listener] {
         &self.listeners[self.sets[index % self.sets.len()].clone()]
-    }
-}
-
-/// The threads as a pool, with the acceptor that turns connections away.
-struct KernelPool<'a> {
-    group: &'a Group,
-    acceptor: &'a mut Acceptor,
-    board: &'a Board,
-}
-
-impl KernelPool<'_> {
-    fn publish(&self, loops: LoopCounts) {
-        self.board.merge(&Counters { loops, ..Counters::default() });
-    }
-}
-
-impl Pool for KernelPool<'_> {
-    fn state(&self) -> State {
-        State {
-            serves: self.group.share.taken() > 0,
-            // A thread with an accept queue of its own handles that queue itself, and no other thread can.
-            has_free: self.group.free.load(Ordering::Relaxed) > 0 || self.group.has_queues_of_their_own(),
-            last_taken: Nanos(self.group.last_taken.load(Ordering::Relaxed)),
-        }
-    }
-
-    fn reclaim(&mut self, _now: Nanos) -> bool {
-        let mut counts = LoopCounts::default();
-        let reclaimed = self.group.reclaim(&mut counts);
-        self.publish(counts);
-        reclaimed != Reclaimed::None
-    }
-
-    fn turn_away(&mut self, now: Nanos) {
-        let mut counts = LoopCounts::default();
-        self.acceptor.turn_away_phase(&self.group.listeners, Short::Connections, now, &mut counts);
-        self.group.taken.fetch_add(self.acceptor.take_refused(), Ordering::Relaxed);
-        self.publish(counts);
     }
 }
 
@@ -372,8 +349,7 @@ impl<'a, S: SocketService> ServingThread<'a, S> {
 
     /// Adds the counts since the last call to the group's totals.
     pub fn publish(&mut self) {
-        let now = self.group.clock.now();
-        self.board.merge(&self.lender.get_mut().take_totals(now));
+        self.group.publish(self.lender.get_mut(), &self.board);
     }
 }
 
@@ -516,10 +492,16 @@ mod tests {
 
     use super::*;
     use crate::accept::{AcceptLimit, LiveLimit};
+    use crate::driver::full_pool::Pool;
     use crate::listener::{connect, listen};
     use crate::refusal_loop::Unavailable;
     use crate::refusals::Refusals;
     use crate::settings::LiveSettings;
+
+    fn group(share: &Share, wake: Wake) -> Group {
+        let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
+        Group::new(vec![listeners], share.clone(), wake).unwrap()
+    }
 
     fn acceptor(share: Share, refusals: Option<Refusals>) -> Acceptor {
         Acceptor::new(LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1))), share, refusals)
@@ -533,10 +515,9 @@ mod tests {
 
     #[test]
     fn a_thread_is_free_from_the_start_on_while_it_has_no_connection() {
-        let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
-        let address = listeners[0].address;
         let share = Share::alone(4);
-        let group = Group::new(vec![listeners], share.clone(), Wake::Exclusive).unwrap();
+        let group = group(&share, Wake::Exclusive);
+        let address = group.listeners[0].address;
         let mut thread = thread(&group, acceptor(share, None));
         let free = || group.free.load(Ordering::Relaxed);
         assert_eq!(free(), 1, "it has not run yet, so that the pool is not full");
@@ -564,10 +545,21 @@ mod tests {
     }
 
     #[test]
+    fn late_connections_are_added_up_over_all_threads() {
+        let share = Share::alone(4);
+        let group = group(&share, Wake::Exclusive);
+        for (refused, total) in [(3, 3), (0, 3), (2, 5)] {
+            let mut thread = thread(&group, acceptor(share.clone(), None));
+            thread.serving.lender.get_mut().counts.late_connections = refused;
+            thread.serving.publish();
+            assert_eq!(group.late_connections.load(Ordering::Relaxed), total);
+        }
+    }
+
+    #[test]
     fn those_that_are_turned_away_have_left_the_queue() {
-        let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
         let share = Share::alone(1);
-        let group = Group::new(vec![listeners], share.clone(), Wake::All).unwrap();
+        let group = group(&share, Wake::All);
         let _open = share.take().unwrap();
         let taken = || group.taken.load(Ordering::Relaxed);
         let mut acceptor = acceptor(share, Some(Refusals::new().unwrap()));

@@ -54,6 +54,8 @@ pub struct Lender<S, C = RealClock> {
     dated: Nanos,
     published: Nanos,
     unpublished: bool,
+    /// The last turn was that of a connection whose first request had not come before.
+    serves_newcomer: bool,
 }
 
 impl<S: SocketService, C: Clock> Lender<S, C> {
@@ -80,6 +82,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
             dated: Nanos::ZERO,
             published: Nanos::ZERO,
             unpublished: false,
+            serves_newcomer: false,
             clock,
         }
     }
@@ -134,6 +137,8 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         if sessions.close_after_response {
             machine.retire();
         }
+        self.count_refused();
+        self.serves_newcomer = machine.is_new();
         let waited = || since_received(socket).unwrap_or_default();
         self.service.refuse(sessions.late_after.is_some_and(|late| waited() > late));
     }
@@ -172,17 +177,25 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         }
     }
 
-    /// Returns the number of requests that were refused because they had waited too long, among the totals.
-    pub fn refused_late(&mut self) -> u64 {
-        self.counts.refused_late += self.service.take_refused();
-        self.counts.refused_late
+    /// Returns the number of connections whose first request was refused because it had waited too long, among the
+    /// totals.
+    pub fn late_connections(&mut self) -> u64 {
+        self.count_refused();
+        self.counts.late_connections
+    }
+
+    /// Counts the requests that the last turn refused because they had waited too long.
+    fn count_refused(&mut self) {
+        let refused = self.service.take_refused();
+        self.counts.refused_late += refused;
+        self.counts.late_connections += u64::from(self.serves_newcomer && refused > 0);
     }
 
     fn hand_over(&mut self, now: Nanos) {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        self.refused_late();
+        self.count_refused();
         self.published = now;
         self.unpublished = false;
     }

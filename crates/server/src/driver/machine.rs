@@ -188,6 +188,11 @@ impl Machine {
         self.http.idle_from()
     }
 
+    /// As [`Connection::is_new`].
+    pub fn is_new(&self) -> bool {
+        self.http.is_new()
+    }
+
     /// As [`Connection::is_deferred`].
     pub fn is_deferred(&self) -> bool {
         self.http.is_deferred()
@@ -311,19 +316,19 @@ impl Machine {
         }
     }
 
-    /// Takes the first bytes of a connection without TLS, which determine the version (RFC 9113, 3.3).
+    /// Takes the first bytes of a connection without TLS, which determine the version (RFC 9113, 3.3). Until they do,
+    /// they are the beginning of a request over HTTP/1.1.
     fn receive_plain<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
         cx: &mut http2::Context<'_, '_, S>,
     ) {
-        let Version::Open(held) = self.version else { return };
-        let Some(is_http2) = self.version.read(bytes) else { return };
-        if is_http2 {
+        let Version::Open(before) = self.version else { return };
+        if self.version.read(bytes) == Some(true) {
             self.http.begin_http2(self.drains, None, cx);
-        }
-        if held > 0 {
-            self.http.receive(&http2::PREFACE[..usize::from(held)], cx);
+            if let Http::Two(two) = &mut self.http {
+                two.preface_began(usize::from(before));
+            }
         }
         self.http.receive(bytes, cx);
     }

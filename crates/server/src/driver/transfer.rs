@@ -176,7 +176,9 @@ fn fill<S: SocketService>(machine: &mut Machine, lent: &mut Lent<'_, S>) {
             return;
         }
         // A file that cannot be read is as good as one that has become shorter.
-        let count = rustix::io::pread(&*range.file, &mut lent.scratch[..count], range.offset).unwrap_or(0);
+        let into = &mut lent.scratch[..count];
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(&*range.file, &mut *into, range.offset));
+        let count = read.unwrap_or(0);
         let (mut http, scratch, _) = lent.parts();
         machine.http.supply(&scratch[..count], &mut http);
     }

@@ -103,7 +103,8 @@ fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
 
 /// Tells whether a field leaves a response unchanged, `Accept-Encoding` aside.
 fn is_harmless(name: &str, value: &[u8]) -> bool {
-    const OTHERS: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
+    const OTHERS: [&str; 6] =
+        ["content-length", "endpoint-load-metrics-format", "expect", "range", "transfer-encoding", "upgrade"];
     if name.eq_ignore_ascii_case("connection") {
         return value.eq_ignore_ascii_case(b"keep-alive");
     }

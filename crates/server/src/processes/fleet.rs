@@ -172,6 +172,12 @@ impl Fleet {
         self.scoreboard.connections(place)
     }
 
+    /// Returns the number of connections of all workers, present and past, whose first request was refused because it
+    /// had waited too long.
+    pub fn late_connections(&self) -> u64 {
+        self.scoreboard.late_connections()
+    }
+
     /// Replaces the instructions for the open connections of all workers.
     pub fn instruct(&self, instructions: Instructions) {
         self.scoreboard.instruct(instructions);
@@ -180,6 +186,11 @@ impl Fleet {
     /// Tells whether a place has a worker that is not asked to end.
     pub fn runs(&self, place: usize) -> bool {
         matches!(&self.places[place], Place::Running(process) if !process.retiring)
+    }
+
+    /// Tells whether a place has a worker that is asked to end.
+    pub fn retires(&self, place: usize) -> bool {
+        matches!(&self.places[place], Place::Running(process) if process.retiring)
     }
 
     /// Tells whether any place has a worker, or will get one.

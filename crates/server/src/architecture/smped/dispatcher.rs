@@ -288,6 +288,7 @@ impl Dispatching {
     /// Takes connections from the queues, at most accept-limit in all, and places them.
     fn accept(&mut self) {
         let occupancy = self.connections() as f64 / self.parts.max_connections as f64;
+        self.parts.listeners.late_connections(self.parts.fleet.late_connections());
         self.parts.listeners.tick_at(self.now, occupancy);
         if let Some(control) = self.parts.listeners.control() {
             self.parts.fleet.instruct(control.instructions(self.parts.processors));

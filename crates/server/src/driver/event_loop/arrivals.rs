@@ -111,8 +111,8 @@ pub trait Arrivals {
         None
     }
 
-    /// Notes the number of requests so far that were refused because they had waited too long.
-    fn refused_late(&mut self, _so_far: u64) {}
+    /// Notes the number of connections so far whose first request was refused because it had waited too long.
+    fn late_connections(&mut self, _so_far: u64) {}
 
     /// Runs the control if it is due. Call it once a turn, after the work and before accepting. Never blocks.
     fn tick(&mut self, _now: Nanos) {}
@@ -265,9 +265,9 @@ impl Arrivals for Listeners {
         self.control.as_mut()
     }
 
-    fn refused_late(&mut self, so_far: u64) {
+    fn late_connections(&mut self, so_far: u64) {
         if let Some(control) = &mut self.control {
-            control.refused_late(so_far);
+            control.late_connections(so_far);
         }
     }
 

@@ -87,10 +87,7 @@ impl<S: SocketService> Sleeper<'_, S> {
             let due = self.lender.borrow().publish_due();
             let next = due.unwrap_or(until).min(until);
             match poll::wait(self.set, Some(next.saturating_sub(self.group.clock.now()))) {
-                Ok(0) if next < until => {
-                    let now = self.group.clock.now();
-                    self.board.merge(&self.lender.borrow_mut().take_totals(now));
-                }
+                Ok(0) if next < until => self.group.publish(&mut self.lender.borrow_mut(), self.board),
                 // An interrupted wait counts as ready: the socket is tried again.
                 _ => return,
             }

@@ -196,7 +196,7 @@ mod tests {
     struct Dying {
         listeners: Listeners,
         dead: u32,
-        refused_late: u64,
+        late_connections: u64,
     }
 
     impl Arrivals for Dying {
@@ -222,8 +222,8 @@ mod tests {
             self.listeners.last_newcomer(now)
         }
 
-        fn refused_late(&mut self, so_far: u64) {
-            self.refused_late = so_far;
+        fn late_connections(&mut self, so_far: u64) {
+            self.late_connections = so_far;
         }
 
         fn queue(&self) -> AcceptQueue {
@@ -255,7 +255,7 @@ mod tests {
                 Acceptor::new(LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(limit))), share, None);
             let listeners = Listeners::new(ControlledQueue { listeners, control: None }, acceptor);
             let under_test = ReadinessLoop::new(Parts {
-                arrivals: Dying { listeners, dead: 0, refused_late: 0 },
+                arrivals: Dying { listeners, dead: 0, late_connections: 0 },
                 service: asked.clone(),
                 settings: LiveSettings::new(Settings::default()),
                 read_after_accept: false,
@@ -353,14 +353,19 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_late_requests_are_told_before_accepting_even_if_they_are_published_already() {
-        let mut bench = Bench::<Epoll, ByPhases>::new(1, 0);
-        for (refused, told) in [(3, 3), (0, 3), (2, 5)] {
+    fn who_is_refused_its_first_request_is_told_before_accepting_even_if_it_is_published_already() {
+        let mut bench = Bench::<Epoll, ByPhases>::new(1, 1);
+        assert_eq!([bench.round().1.len(), bench.round().1.len()], [0, 1]);
+        let told = |bench: &mut Bench<Epoll, ByPhases>, refused| {
             bench.under_test.state.lender.service.refused = refused;
             bench.under_test.state.publish();
             bench.under_test.accept();
-            assert_eq!(bench.under_test.state.accepting.arrivals.refused_late, told);
-        }
+            bench.under_test.state.accepting.arrivals.late_connections
+        };
+        assert_eq!([told(&mut bench, 1), told(&mut bench, 0)], [1, 1]);
+        bench.clients[0].write_all(b"GET /next HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+        assert_eq!(bench.round().1, ["/next"]);
+        assert_eq!(told(&mut bench, 1), 1, "a request of a session takes no place in the accept queue");
     }
 
     #[test]

@@ -216,7 +216,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     }
 
     fn time_to_wait(&mut self) -> Option<Nanos> {
-        if !self.runnable.is_empty() {
+        // No event reports connections that an acceptor has left in the queue.
+        if !self.runnable.is_empty() || (self.shared.ready.get() && self.accepting()) {
             return Some(Nanos::ZERO);
         }
         let publish = self.shared.lender.borrow().publish_due();
@@ -253,6 +254,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
     /// give way.
     fn accept(&mut self) {
         if let Some(control) = &mut *self.shared.control.borrow_mut() {
+            let unpublished = self.shared.lender.borrow_mut().late_connections();
+            control.late_connections(self.totals.loops.late_connections + unpublished);
             control.occupied(self.shared.acceptor.borrow().share.occupancy());
             control.tick(self.now, &self.shared.listeners.borrow());
         }

@@ -255,8 +255,8 @@ impl Arrivals for OwnQueue {
         self.listeners.control()
     }
 
-    fn refused_late(&mut self, so_far: u64) {
-        self.listeners.refused_late(so_far);
+    fn late_connections(&mut self, so_far: u64) {
+        self.listeners.late_connections(so_far);
     }
 
     fn tick(&mut self, now: Nanos) {
