@@ -69,8 +69,12 @@ fn the_probe_says_what_is_missing() {
 
 #[test]
 fn the_probe_leaves_nothing_missing_here() {
+    if !capabilities(None).unwrap().effective.contains(NAMED) {
+        return println!("skipped: this process has no {NAMED:?}");
+    }
     for facility in probe() {
         if let Some(missing) = facility.missing {
+            assert!(!missing.contains("needs CAP_"), "{missing}");
             println!("skipped: {}: {missing}", facility.name);
         }
     }

@@ -59,6 +59,20 @@ fn a_head_that_never_ends_is_answered_408() {
 }
 
 #[test]
+fn a_letter_with_which_http2_may_begin_begins_a_request() {
+    let files = Files::new();
+    let server = Server::sped(&files.root(), "epoll", &["--header-timeout=200ms"]);
+    let mut slow = server.while_stopped(|| {
+        let mut slow = Client::connect(server.address);
+        slow.send("P");
+        slow
+    });
+    assert_eq!(slow.response().status, 408);
+    drop(slow);
+    server.stop_well();
+}
+
+#[test]
 fn content_that_never_ends_is_answered_408_and_an_idle_connection_closed() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {

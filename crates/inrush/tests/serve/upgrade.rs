@@ -401,9 +401,9 @@ fn systemd_hears_of_every_change() {
     };
     let flags = ["--arch=sped", "--upgrade=on"];
     let program = Program::new(PROGRAM).environment("NOTIFY_SOCKET", &path);
+    let program = program.environment("WATCHDOG_USEC", "200000");
     let server = Server::start_by(program, &files.root(), &flags);
     let mut server = Upgrading::new(server);
-    assert_eq!(hear(), "READY=1");
     let alive_then = |expected: &str| {
         let mut message = hear();
         while message == "WATCHDOG=1" {
@@ -411,6 +411,8 @@ fn systemd_hears_of_every_change() {
         }
         assert!(message.starts_with(expected), "{message} instead of {expected}");
     };
+    alive_then("READY=1");
+    assert_eq!(hear(), "WATCHDOG=1");
     server.server.signal(Signal::HUP);
     alive_then("RELOADING=1\nMONOTONIC_USEC=");
     alive_then("READY=1");
