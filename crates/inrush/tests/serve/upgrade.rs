@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -387,40 +388,55 @@ fn a_server_that_may_not_hand_over_says_so() {
     }
 }
 
-#[test]
-fn systemd_hears_of_every_change() {
-    let files = Files::new();
-    let path = files.beside("notify");
-    let socket = UnixDatagram::bind(&path).unwrap();
+/// A socket like systemd's at this path, and a function that takes the next message from it.
+fn service_manager(path: &Path) -> impl Fn() -> String + use<> {
+    let socket = UnixDatagram::bind(path).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let hear = || {
+    move || {
         let mut message = [0; 200];
         // A read with a timeout is not restarted after a signal, such as that of a child of another test.
         let (length, _) = retry_on_intr(|| recv(&socket, &mut message[..], RecvFlags::empty())).unwrap();
         String::from_utf8(message[..length].to_vec()).unwrap()
-    };
-    let flags = ["--arch=sped", "--upgrade=on"];
+    }
+}
+
+#[test]
+fn systemd_hears_that_the_server_is_alive() {
+    let files = Files::new();
+    let path = files.beside("notify");
+    let hear = service_manager(&path);
     let program = Program::new(PROGRAM).environment("NOTIFY_SOCKET", &path);
     let program = program.environment("WATCHDOG_USEC", "200000");
+    let server = Server::start_by(program, &files.root(), &["--arch=sped"]);
+    // The server may be alive before it is ready.
+    while hear() != "READY=1" {}
+    while hear() != "WATCHDOG=1" {}
+    server.signal(Signal::TERM);
+    while !hear().starts_with("STOPPING=1") {}
+}
+
+#[test]
+fn systemd_hears_of_every_change() {
+    let files = Files::new();
+    let path = files.beside("notify");
+    let hear = service_manager(&path);
+    let flags = ["--arch=sped", "--upgrade=on"];
+    let program = Program::new(PROGRAM).environment("NOTIFY_SOCKET", &path);
     let server = Server::start_by(program, &files.root(), &flags);
     let mut server = Upgrading::new(server);
-    let alive_then = |expected: &str| {
-        let mut message = hear();
-        while message == "WATCHDOG=1" {
-            message = hear();
-        }
+    let then = |expected: &str| {
+        let message = hear();
         assert!(message.starts_with(expected), "{message} instead of {expected}");
     };
-    alive_then("READY=1");
-    assert_eq!(hear(), "WATCHDOG=1");
+    then("READY=1");
     server.server.signal(Signal::HUP);
-    alive_then("RELOADING=1\nMONOTONIC_USEC=");
-    alive_then("READY=1");
+    then("RELOADING=1\nMONOTONIC_USEC=");
+    then("READY=1");
     server.upgrade();
-    alive_then("RELOADING=1\nMONOTONIC_USEC=");
-    alive_then(&format!("MAINPID={}\nREADY=1", server.process));
+    then("RELOADING=1\nMONOTONIC_USEC=");
+    then(&format!("MAINPID={}\nREADY=1", server.process));
     kill_process(Pid::from_raw(server.process as i32).unwrap(), Signal::TERM).unwrap();
-    alive_then("STOPPING=1");
+    then("STOPPING=1");
 }
 
 #[test]
