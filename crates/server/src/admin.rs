@@ -173,11 +173,7 @@ impl Admin {
     }
 
     fn total(&self, loops: &[Counters]) -> Counters {
-        let mut total = Counters::default();
-        for counters in loops {
-            total.add(counters);
-        }
-        total.add_refusals(&self.refusals.read());
+        let mut total = Counters::of_server(loops, &self.refusals);
         total.loops.log_lines_dropped += self.log.as_ref().map_or(0, LogSender::dropped);
         total.kernel_cache = self.kernel_cache.as_ref().map(SharedCache::counts);
         total.loops.admin_evicted = self.totals.evicted();

@@ -4,6 +4,7 @@
 //! goes to sleep with something new. Publishing takes one uncontended lock; counting a request takes none. Readers
 //! see figures that are at most [`PUBLISH_EVERY`] old.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::Nanos;
@@ -282,6 +283,14 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Returns the totals of a server: of its loops, and of the loop that answers refused connections.
+    pub fn of_server(loops: impl IntoIterator<Item = impl Borrow<Counters>>, refusals: &Board) -> Counters {
+        let mut total = Counters::default();
+        loops.into_iter().for_each(|counters| total.add(counters.borrow()));
+        total.add_refusals(&refusals.read());
+        total
+    }
+
     /// Adds the counters of another loop.
     pub fn add(&mut self, other: &Counters) {
         self.loops.add(&other.loops);

@@ -351,12 +351,7 @@ impl Server {
 
     /// Returns the counters of all loops together; at most 10 ms old.
     pub fn counters(&self) -> Counters {
-        let mut total = Counters::default();
-        for running in &self.loops {
-            total.add(&running.board.read());
-        }
-        total.add_refusals(&self.refusals.board.read());
-        total
+        Counters::of_server(self.loops.iter().map(|running| running.board.read()), &self.refusals.board)
     }
 
     /// Stops accepting, lets connections finish, and ends every thread. Blocks, at most for the drain timeout twice: for

@@ -12,9 +12,9 @@ const NAMED_MOST: usize = 3;
 /// The summary line of a run that expected these status codes. It says first when a run was not valid, and ends with
 /// the remark on the replies' status codes.
 pub(crate) fn of(result: &LoadResult, expected: &Statuses, remark: Option<&str>) -> String {
-    let figures = || {
-        let figures = figures(result, expected);
-        remark.map_or(figures.clone(), |remark| format!("{figures} {remark}"))
+    let figures = || match (figures(result, expected), remark) {
+        (figures, Some(remark)) => format!("{figures} {remark}"),
+        (figures, None) => figures,
     };
     let first_reason = || result.reasons.first().map_or("", String::as_str);
     match result.verdict {

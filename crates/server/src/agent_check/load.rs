@@ -89,10 +89,7 @@ impl Meter {
     }
 
     fn total(&self) -> Counters {
-        let mut total = Counters::default();
-        self.boards.iter().for_each(|board| total.add(&board.read()));
-        total.add_refusals(&self.refusals.read());
-        total
+        Counters::of_server(self.boards.iter().map(Board::read), &self.refusals)
     }
 
     /// Returns the mean over the accept queues, because the kernel spreads connections evenly over them.
