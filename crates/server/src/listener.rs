@@ -37,6 +37,8 @@ pub fn are_passed_on() -> bool {
 #[derive(Default)]
 pub struct Inheritance {
     sockets: Vec<(SocketAddr, Vec<OwnedFd>)>,
+    /// The sinks of all addresses, in the order of their groups.
+    sinks: Vec<OwnedFd>,
     settle: Option<Settle>,
 }
 
@@ -50,6 +52,11 @@ impl Inheritance {
             Some((last, known)) if *last == address => known.extend(sockets),
             _ => self.sockets.push((address, sockets)),
         }
+    }
+
+    /// Adds sinks of the listening sockets, in the order of their groups.
+    pub fn add_sinks(&mut self, sinks: Vec<OwnedFd>) {
+        self.sinks.extend(sinks);
     }
 
     /// Sets the function that [`Inheritance::settle`] calls.
@@ -66,6 +73,11 @@ impl Inheritance {
     pub fn take(&mut self, address: SocketAddr) -> Vec<OwnedFd> {
         let index = self.sockets.iter().position(|(known, _)| *known == address);
         index.map_or_else(Vec::new, |index| self.sockets.remove(index).1)
+    }
+
+    /// Takes the sinks.
+    pub fn take_sinks(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.sinks)
     }
 
     /// Tells whether another process still accepts from the sockets.
@@ -181,15 +193,23 @@ pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> 
 }
 
 /// Listens with `sockets`, at least one, that another process has opened for an address, and with new sockets of
-/// their group up to `queues`. If the address has no group to join, the same sockets are used several times.
+/// their group up to `queues`. If the address has no group to join, the same sockets are used several times. With
+/// `sinks`, the group has sinks and a program that sends them nothing; no new socket may be needed then.
 ///
 /// # Errors
 /// The errors of [`listen`].
-pub fn take_over(sockets: Vec<OwnedFd>, backlog: u32, queues: usize) -> io::Result<Vec<Listener>> {
+pub fn take_over(
+    sockets: Vec<OwnedFd>,
+    backlog: u32,
+    queues: usize,
+    sinks: bool,
+) -> io::Result<Vec<Listener>> {
     let mut listeners = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>()?;
     let first = &listeners[0];
-    // The group's program expects the listeners of the other process. An error means that the group has no program.
-    let _ = detach(first.socket.as_fd());
+    if !sinks {
+        // The group's program expects the listeners of the other process. An error means that there is no program.
+        let _ = detach(first.socket.as_fd());
+    }
     let address = first.address;
     for listener in &listeners {
         // The backlog of this server may differ.
@@ -292,7 +312,7 @@ mod tests {
         let clients: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         let copies = before.iter().map(|listener| listener.socket.try_clone().unwrap()).collect();
         drop(before);
-        let after = take_over(copies, 32, 3).unwrap();
+        let after = take_over(copies, 32, 3, false).unwrap();
         assert!(after.iter().all(|listener| listener.address == address));
         assert_eq!((after.len(), Listener::queues(&after).depth), (3, clients.len() as u32));
         assert_eq!(Listener::queues(&after[..1]).limit, 32);

@@ -20,7 +20,8 @@
 mod device;
 mod refuser;
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -122,9 +123,9 @@ struct Reading {
 impl Overload {
     /// Starts a control for each accept queue. A queue is a set of listeners, one for each address. Blocks for at
     /// most a second, or for the time in which a driver restarts its device for XDP. A server that takes over from
-    /// another one begins to control two seconds later.
+    /// another one gets its sinks, and begins to control two seconds later.
     pub fn control(
-        takes_over: bool,
+        inherited: Option<Vec<OwnedFd>>,
         target: Nanos,
         backlog: u32,
         sets: &[Vec<Listener>],
@@ -133,7 +134,9 @@ impl Overload {
     ) -> (Overload, Vec<AcceptControl>) {
         let clock = RealClock::new();
         let first = sets.first().map_or(&[][..], Vec::as_slice);
-        let Chosen { refuser, attached, failures } = Refuser::choose(hook, sets, routing);
+        let takes_over = inherited.is_some();
+        let inherited = inherited.unwrap_or_default();
+        let Chosen { refuser, attached, failures } = Refuser::choose(hook, sets, routing, inherited);
         let settings = Settings { target, backlog: in_force(backlog, first) };
         let live = LiveTarget::new(target);
         let withdrawn = Arc::<AtomicBool>::default();
@@ -202,6 +205,14 @@ impl Overload {
     /// Returns the reasons why the configured mechanism does not refuse connections, a line each.
     pub fn failures(&self) -> &[String] {
         &self.failures
+    }
+
+    /// Copies the sinks for a successor.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn sinks(&self) -> io::Result<Vec<OwnedFd>> {
+        self.refuser.copies()
     }
 
     /// Stops refusing, for good: another process is about to control the accept queues.

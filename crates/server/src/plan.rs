@@ -211,6 +211,7 @@ impl Plan {
         let target = self.queue_target();
         let takes_over = lock(&self.inheritance).has_predecessor();
         let sets = self.listen_in(queues, target.is_some())?;
+        let inherited = takes_over.then(|| lock(&self.inheritance).take_sinks());
         if let Routing::ByCpu(cpus) = &routing {
             for listener in &sets[0] {
                 steer_by_cpu(listener.socket.as_fd(), cpus)
@@ -221,7 +222,7 @@ impl Plan {
         if let Some(target) = target {
             let overload;
             let (backlog, hook) = (self.config.backlog, self.config.overload_hook);
-            (overload, controls) = Overload::control(takes_over, target, backlog, &sets, routing, hook);
+            (overload, controls) = Overload::control(inherited, target, backlog, &sets, routing, hook);
             self.overload.get_or_init(|| overload);
         }
         let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
@@ -303,11 +304,18 @@ impl Plan {
         }
         // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
         inheritance.settle().map_err(system("take over from the running server"))?;
+        let sinks = inheritance.take_sinks();
+        // New listeners must precede the sinks in their group, so the sinks leave it first.
+        let stay = group
+            && config.overload_hook.is_none()
+            && inherited.iter().all(|sockets| [0, count].contains(&sockets.len()));
+        let sinks = if stay { sinks } else { Vec::new() };
         let mut all = Vec::new();
         for ((address, inherited), own) in config.listen.iter().zip(inherited).zip(opened) {
             let listeners = match own {
                 Some(own) => own,
-                None => take_over(inherited, config.backlog, count).map_err(failed(*address))?,
+                None => take_over(inherited, config.backlog, count, !sinks.is_empty())
+                    .map_err(failed(*address))?,
             };
             if upgrades {
                 let copies = listeners.iter().map(|listener| listener.socket.try_clone());
@@ -316,6 +324,7 @@ impl Plan {
             }
             all.push(listeners);
         }
+        lock(&self.inheritance).add_sinks(sinks);
         Ok(all)
     }
 

@@ -300,7 +300,8 @@ impl Server {
         let keys = self.certificates.as_ref().map(Certificates::ticket_keys);
         match held(&mut self.predecessor) {
             Some(predecessor) => {
-                if predecessor.begin(keys.as_deref()) {
+                let sinks = self.overload.as_ref().map_or(Ok(Vec::new()), Overload::sinks);
+                if predecessor.begin(sinks, keys.as_deref()) {
                     self.service_manager.reloading();
                 }
             }

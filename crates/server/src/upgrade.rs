@@ -3,7 +3,7 @@
 //! ```text
 //!   predecessor ── start ──> starter ──> successor: the program at the same path, same arguments and environment
 //!        | <─── failed: why ────┘            |
-//!        | ─── listening sockets, keys of tickets ──> |   reads its configuration, opens what is its own
+//!        | ─── listeners, sinks, keys of tickets ───> |   reads its configuration, opens what is its own
 //!        | <──────────────────────── prepared ─────── |
 //!        | ─── overload control is withdrawn: go on ─>|   controls the accept queues, gives up its rights, accepts
 //!        | <──────────────────────── ready ────────── |
@@ -106,9 +106,11 @@ const READY_WITHIN: Nanos = Nanos::from_secs(30);
 const VARIABLE: &str = "INRUSH_SUCCESSOR";
 
 /// Words of the predecessor: listening sockets of the address that follows; the socket of the admin interface at the
-/// address that follows; the keys that follow; the sockets replace the configured addresses; no further word comes.
+/// address that follows; sinks of the listening sockets; the keys that follow; the sockets replace the configured
+/// addresses; no further word comes.
 const LISTENS: &[u8] = b"listens ";
 const ADMIN: &[u8] = b"admin ";
+const SINKS: &[u8] = b"sinks";
 const TICKETS: &[u8] = b"tickets ";
 const ACTIVATED: &[u8] = b"activated";
 const ALL: &[u8] = b"that is all";

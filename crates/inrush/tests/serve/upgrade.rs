@@ -1,5 +1,6 @@
 //! SIGUSR2: a newer program takes over, and no client notices.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -156,6 +157,30 @@ fn no_client_notices_several_upgrades_on_any_architecture() {
     };
     on_every_plain_architecture(test);
     on_the_completion_driver(test);
+}
+
+/// Returns the numbers of the sockets that listen at an address of IPv4, from /proc/net/tcp.
+fn listening(address: SocketAddr) -> BTreeSet<String> {
+    let port = format!(":{:04X}", address.port());
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines
+        .filter(|fields| fields[1].ends_with(&port) && fields[3] == "0A")
+        .map(|fields| fields[9].to_owned())
+        .collect()
+}
+
+#[test]
+fn no_listener_and_no_sink_is_closed_by_an_upgrade() {
+    let files = Files::new();
+    let mut server = Upgrading::start(&files, &["--arch=per-core", "--workers=2"]);
+    let before = listening(server.address());
+    // Two listeners, and a sink for each.
+    assert_eq!(before.len(), 4, "{before:?}");
+    for _ in 0..2 {
+        server.upgrade();
+        assert_eq!(listening(server.address()), before);
+    }
 }
 
 /// A number from the environment, for a longer run of the test below.

@@ -26,6 +26,9 @@
 //! - Listeners must not leave the group before the sinks: the kernel would move a sink to the free index.
 //!   [`Sinks::withdraw`] comes first. [`Hook::refused`] detects a sink that is not full, or that drops SYNs
 //!   while its share is 1, and then withdraws all sinks.
+//! - A sink that is closed leaves its group before the kernel's list of listeners. A SYN that finds it in between
+//!   goes to the sink, whatever the program says. The SYN is lost, or its connection is reset (decision 57).
+//!   A server that hands over therefore passes its sinks on, and they stay open.
 //!
 //! Leaves out the choice of the share.
 
@@ -96,11 +99,11 @@ struct Group {
 impl Sinks {
     /// Joins the groups of some listeners, with one listener for each address. `queues` is the number of accept
     /// queues that get connections. `members` is the number of listeners of each address, at least `queues`.
-    /// Everything is admitted at first. Blocks for the time of a connection over the loopback interface, at most a
-    /// second.
+    /// `inherited` are the [copies](Sinks::copies) of sinks that these groups have already. Everything is admitted at
+    /// first. Blocks for the time of a connection over the loopback interface, at most a second.
     ///
     /// All `members` of an address must be listening, with SO_REUSEPORT, in the order of the queues.
-    /// Their group must contain no other socket.
+    /// Their group must contain no other socket but the inherited sinks.
     ///
     /// # Errors
     /// [`SinkError::System`]: the listeners belong to another user or lack SO_REUSEPORT, no descriptor is
@@ -112,11 +115,14 @@ impl Sinks {
         members: usize,
         routing: Routing,
         salt: u32,
+        mut inherited: Vec<OwnedFd>,
     ) -> Result<Sinks, SinkError> {
         let shares = vec![1.0; queues];
         let mut group = Group { routing, shares, listeners: members, salt, sinks: Vec::new() };
         for (address, listener) in listeners {
-            let sinks = Joining { group: &group, address: *address, listener: *listener }.join()?;
+            let at = |sink: &mut OwnedFd| local_address(sink).is_ok_and(|local| local == *address);
+            let before = inherited.extract_if(.., at).collect();
+            let sinks = Joining { group: &group, address: *address, listener: *listener }.join(before)?;
             group.sinks.push(sinks);
         }
         Ok(Sinks(Arc::new(Mutex::new(group))))
@@ -126,6 +132,15 @@ impl Sinks {
     pub fn hook(&self, queue: usize) -> SinkHook {
         let addresses = self.lock().sinks.len();
         SinkHook { sinks: self.clone(), queue, refused: vec![Total::default(); addresses], idle_readings: 0 }
+    }
+
+    /// Copies the sinks for another process, in the order of their groups. They stay in the groups while any copy is
+    /// open.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        self.lock().sinks.iter().flatten().map(OwnedFd::try_clone).collect()
     }
 
     /// Leaves the groups and admits everything from now on. Call it before closing any listener.
@@ -177,15 +192,18 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    fn join(&self) -> Result<Vec<OwnedFd>, SinkError> {
+    /// Adds sinks to those of before, until each queue has one.
+    fn join(&self, mut sinks: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, SinkError> {
         let program = self.group.program();
         attach(self.listener, &program.operations()).map_err(self.failed("attach its program"))?;
         let (first, queues) = (self.group.listeners, self.group.shares.len());
-        let sinks = (first..first + queues).map(|index| self.sink(index as u32));
-        let sinks = sinks.collect::<Result<Vec<OwnedFd>, SinkError>>();
+        let joined = (sinks.len()..queues).try_for_each(|queue| {
+            sinks.push(self.sink((first + queue) as u32)?);
+            Ok(())
+        });
         // Replaces the program that names a filler.
         attach(self.listener, &program.operations()).map_err(self.failed("attach its program"))?;
-        sinks
+        joined.map(|()| sinks)
     }
 
     /// Makes the sink with this index, and fills it.
@@ -193,8 +211,7 @@ impl Joining<'_> {
         let sink = self.bound(self.address).map_err(self.failed("share the address"))?;
         rustix::net::listen(&sink, 0).map_err(io::Error::from).map_err(self.failed("listen"))?;
         let filler = self.filler().map_err(self.failed("bind its filler"))?;
-        let source = rustix::net::getsockname(&filler).and_then(TryInto::try_into);
-        let source = source.map_err(io::Error::from).map_err(self.failed("bind its filler"))?;
+        let source = local_address(&filler).map_err(self.failed("bind its filler"))?;
         let program = Program { filler: Some((source, index)), ..self.group.program() };
         attach(self.listener, &program.operations()).map_err(self.failed("attach its program"))?;
         self.fill(&filler).map_err(self.failed("be filled"))?;
@@ -255,6 +272,10 @@ impl Joining<'_> {
         let address = self.address;
         move |cause| SinkError::System { address, what, cause }
     }
+}
+
+fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
+    Ok(rustix::net::getsockname(socket)?.try_into()?)
 }
 
 fn stream(address: SocketAddr) -> io::Result<OwnedFd> {

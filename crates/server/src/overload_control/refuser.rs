@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use bpf::admission::Attached;
 use overload::hook::{Routing, Sinks};
@@ -46,10 +47,15 @@ pub struct Chosen {
 }
 
 impl Refuser {
-    /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. Blocks
-    /// during one connection over the loopback interface, at most a second. A driver that restarts its device for XDP
+    /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. The
+    /// groups of the listeners may have `inherited` sinks already. Blocks during one connection over the loopback interface, at most a second. A driver that restarts its device for XDP
     /// takes longer.
-    pub fn choose(asked: Option<OverloadHook>, sets: &[Vec<Listener>], routing: Routing) -> Chosen {
+    pub fn choose(
+        asked: Option<OverloadHook>,
+        sets: &[Vec<Listener>],
+        routing: Routing,
+        inherited: Vec<OwnedFd>,
+    ) -> Chosen {
         // A secret salt, so that no client can foresee the admitted SYNs.
         let salt = RandomState::new().hash_one(sets.len()) as u32;
         let mut failures = Vec::new();
@@ -64,7 +70,7 @@ impl Refuser {
         let first = one_for_each_address(sets);
         let addresses: Vec<_> = first.iter().map(|one| (one.address, one.socket.as_fd())).collect();
         let members = sets.iter().map(Vec::len).sum::<usize>() / addresses.len().max(1);
-        let refuser = match Sinks::join(&addresses, sets.len(), members, routing, salt) {
+        let refuser = match Sinks::join(&addresses, sets.len(), members, routing, salt, inherited) {
             Ok(sinks) => Refuser::Sinks(sinks),
             Err(error) => {
                 failures.push(format!("{error}, so that only the backlog bounds the accept queue"));
@@ -80,6 +86,17 @@ impl Refuser {
             Refuser::Backlog => Box::new(NoHook),
             Refuser::Sinks(sinks) => Box::new(sinks.hook(queue)),
             Refuser::Devices(devices) => Box::new(devices.hook(queue)),
+        }
+    }
+
+    /// Copies the sockets that refuse connections, for a successor.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        match self {
+            Refuser::Sinks(sinks) => sinks.copies(),
+            Refuser::Backlog | Refuser::Devices(_) => Ok(Vec::new()),
         }
     }
 

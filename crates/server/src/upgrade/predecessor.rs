@@ -6,13 +6,14 @@
 //!      └── failed, late ───┴──────────────────────┘
 //! ```
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::{Clock, Nanos, RealClock};
 
 use super::starter::Starter;
-use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, READY_WITHIN, TICKETS};
+use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, READY_WITHIN, SINKS, TICKETS};
 use crate::admin_access::AdminAddress;
 use crate::processes::{Control, Heard, Sent};
 
@@ -72,15 +73,16 @@ impl Predecessor {
         self.attempt.is_some()
     }
 
-    /// Has a successor started, and reports that or the reason why not. Returns true if one is being started now.
-    pub fn begin(&mut self, ticket_keys: Option<&[u8]>) -> bool {
+    /// Has a successor started, and reports that or the reason why not. Returns true if one is being started now. The
+    /// successor also gets copies of the `sinks`.
+    pub fn begin(&mut self, sinks: io::Result<Vec<OwnedFd>>, ticket_keys: Option<&[u8]>) -> bool {
         if self.is_under_way() {
             sys::say!("inrush: SIGUSR2: a new program is being started already");
             return false;
         }
         // Drops a late report on the last attempt.
         let _ = self.starter.failure();
-        match self.try_begin(ticket_keys) {
+        match sinks.and_then(|sinks| self.try_begin(&sinks, ticket_keys)) {
             Ok(channel) => {
                 sys::say!("inrush: SIGUSR2: starting {}", self.starter.program().display());
                 self.attempt = Some(Attempt { channel, until: self.clock.now() + READY_WITHIN });
@@ -90,15 +92,12 @@ impl Predecessor {
         self.is_under_way()
     }
 
-    fn try_begin(&self, ticket_keys: Option<&[u8]>) -> std::io::Result<Control> {
+    fn try_begin(&self, sinks: &[OwnedFd], ticket_keys: Option<&[u8]>) -> io::Result<Control> {
         let (channel, theirs) = Control::pair()?;
         for (address, sockets) in &self.sockets {
-            let word = [LISTENS, address.to_string().as_bytes()].concat();
-            for sockets in sockets.chunks(MOST_SOCKETS) {
-                let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-                say(&channel, &word, &sockets)?;
-            }
+            pass(&channel, &[LISTENS, address.to_string().as_bytes()].concat(), sockets)?;
         }
+        pass(&channel, SINKS, sinks)?;
         if let Some((address, socket)) = &self.admin {
             say(&channel, &[ADMIN, address.to_string().as_bytes()].concat(), &[socket.as_fd()])?;
         }
@@ -154,9 +153,18 @@ impl Predecessor {
     }
 }
 
-fn say(channel: &Control, word: &[u8], sockets: &[BorrowedFd<'_>]) -> std::io::Result<()> {
+/// Passes copies of sockets on, in as many messages as they need.
+fn pass(channel: &Control, word: &[u8], sockets: &[OwnedFd]) -> io::Result<()> {
+    for sockets in sockets.chunks(MOST_SOCKETS) {
+        let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+        say(channel, word, &sockets)?;
+    }
+    Ok(())
+}
+
+fn say(channel: &Control, word: &[u8], sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
     match channel.send(word, sockets)? {
         Sent::Yes => Ok(()),
-        Sent::Full | Sent::Gone => Err(std::io::Error::other("it does not listen")),
+        Sent::Full | Sent::Gone => Err(io::Error::other("it does not listen")),
     }
 }

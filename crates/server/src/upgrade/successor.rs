@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::process::set_parent_process_death_signal;
 use sys::process::inherited;
 
-use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, TICKETS, VARIABLE};
+use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, SINKS, TICKETS, VARIABLE};
 use crate::error::{ServeError, system};
 use crate::listener::Inheritance;
 use crate::processes::{Control, Heard, Sent};
@@ -82,6 +82,8 @@ fn hear(channel: &Control) -> Result<Inherited, ServeError> {
             inherited.admin = message.descriptors.into_iter().next().map(|socket| (address, socket));
         } else if let Some(keys) = message.bytes.strip_prefix(TICKETS) {
             inherited.ticket_keys = Some(keys.to_vec());
+        } else if message.bytes == SINKS {
+            inherited.listeners.add_sinks(message.descriptors);
         } else if message.bytes == ACTIVATED {
             inherited.is_activated = true;
         } else if message.bytes == ALL {

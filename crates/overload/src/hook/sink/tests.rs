@@ -25,7 +25,14 @@ fn listeners(address: &str, queues: usize) -> (SocketAddr, Vec<OwnedFd>) {
 }
 
 fn join(address: SocketAddr, listeners: &[OwnedFd]) -> Result<Sinks, SinkError> {
-    Sinks::join(&[(address, listeners[0].as_fd())], listeners.len(), listeners.len(), Routing::Even, 7)
+    Sinks::join(
+        &[(address, listeners[0].as_fd())],
+        listeners.len(),
+        listeners.len(),
+        Routing::Even,
+        7,
+        Vec::new(),
+    )
 }
 
 fn share(share: f64) -> Admission {
@@ -97,7 +104,7 @@ fn refuses_and_admits(address: &str, client_v6: bool) {
 fn listeners_beyond_the_queues_get_nobody_and_sinks_come_after_them() {
     let (address, listeners) = listeners("127.0.0.1:0", 3);
     let first = listeners[0].as_fd();
-    let sinks = Sinks::join(&[(address, first)], 1, listeners.len(), Routing::Even, 7).unwrap();
+    let sinks = Sinks::join(&[(address, first)], 1, listeners.len(), Routing::Even, 7, Vec::new()).unwrap();
     let clients: Vec<OwnedFd> = (0..20).map(|_| begin(address)).collect();
     eventually("connected", || clients.iter().all(connected));
     assert_eq!(listeners.iter().map(depth).collect::<Vec<_>>(), [20, 0, 0]);
@@ -193,7 +200,7 @@ fn steered_queues_refuse_their_own() {
     let here = sys::cpu::allowed().unwrap()[0];
     let (address, listeners) = listeners("127.0.0.1:0", 2);
     let group = [(address, listeners[0].as_fd())];
-    let sinks = Sinks::join(&group, 2, 2, Routing::ByCpu(vec![4095, here]), 7).unwrap();
+    let sinks = Sinks::join(&group, 2, 2, Routing::ByCpu(vec![4095, here]), 7, Vec::new()).unwrap();
     let connect = || {
         sys::cpu::pin(&[here]).unwrap();
         let clients = [begin(address), begin(address), begin(address)];
@@ -249,6 +256,33 @@ fn withdrawn_sinks_refuse_nobody_and_others_can_join() {
 }
 
 #[test]
+fn a_successor_gets_the_sinks_and_makes_those_that_it_lacks() {
+    let (address, listeners) = listeners("127.0.0.1:0", 2);
+    let group = [(address, listeners[0].as_fd())];
+    let cookies = |sinks: &Sinks| -> Vec<u64> {
+        sinks.lock().sinks[0].iter().map(|sink| sockopt::socket_cookie(sink).unwrap()).collect()
+    };
+    let predecessor = Sinks::join(&group, 1, 2, Routing::Even, 7, Vec::new()).unwrap();
+    predecessor.hook(0).admit(&share(0.0)).unwrap();
+    let (copies, before) = (predecessor.copies().unwrap(), cookies(&predecessor));
+    predecessor.withdraw();
+    let clients: Vec<OwnedFd> = (0..50).map(|_| begin(address)).collect();
+    eventually("all are connected", || clients.iter().all(connected));
+    let successor = Sinks::join(&group, 2, 2, Routing::Even, 8, copies).unwrap();
+    assert_eq!((&cookies(&successor)[..1], cookies(&successor).len()), (&before[..], 2));
+    let mut hooks = [successor.hook(0), successor.hook(1)];
+    for hook in &mut hooks {
+        // What the predecessor refused is not counted again.
+        assert_eq!(hook.refused().unwrap(), 0);
+        hook.admit(&share(0.0)).unwrap();
+    }
+    let clients: Vec<OwnedFd> = (0..50).map(|_| begin(address)).collect();
+    let refused = |hooks: &mut [SinkHook; 2]| hooks.each_mut().map(|hook| hook.refused().unwrap());
+    eventually("both refuse", || refused(&mut hooks).iter().all(|refused| *refused > 0));
+    assert!(!clients.iter().any(connected));
+}
+
+#[test]
 fn sinks_that_die_with_their_process_refuse_nobody() {
     let (address, listeners) = listeners("127.0.0.1:0", 2);
     let sinks = join(address, &listeners).unwrap();
@@ -274,7 +308,7 @@ fn a_second_set_of_sinks_is_refused_and_the_first_swallows_nobody() {
 fn listeners_that_share_no_port_have_no_sink() {
     let alone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = alone.local_addr().unwrap();
-    let error = Sinks::join(&[(address, alone.as_fd())], 1, 1, Routing::Even, 7).unwrap_err();
+    let error = Sinks::join(&[(address, alone.as_fd())], 1, 1, Routing::Even, 7, Vec::new()).unwrap_err();
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 
