@@ -238,11 +238,6 @@ fn why_untested(found: &Found) -> Option<String> {
 /// Tests both verdicts. One of the expected servers must beat all others, or one of the others all expected ones. The
 /// choice of that one counts as a number of tests (Bonferroni).
 fn chances(found: &Found, bounds: Bounds, tolerance: f64) -> (f64, f64) {
-    if found.sample.estimate().is_none() {
-        // A place that was looked for and does not exist is within no bounds.
-        let coins = i32::try_from(found.sample.count()).unwrap_or(i32::MAX);
-        return (1.0, 0.5_f64.powi(coins));
-    }
     let (own, rivals) = (found.contests.len(), found.contests[0].len());
     let beats_all =
         |contests: &Vec<Sample>| contests.iter().map(|one| bounds.chance_within(one)).fold(0.0, f64::max);

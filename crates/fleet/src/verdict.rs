@@ -1,14 +1,17 @@
 //! Combines the verdicts of a fleet's agents with the verdict on the merged figures.
 //!
 //! An agent that was the limit makes the run invalid, because the load was not the load that was asked for. So does
-//! an agent that was lost.
+//! an agent that was lost, or that ended before the others.
 
 use base::Nanos;
-use record::load::{Agent, AgentState};
+use record::load::{Agent, AgentPart, AgentState};
 use record::{LoadResult, Verdict};
 
 /// The start of an agent may be this late without a remark.
 pub const START_LATE_MAX: Nanos = Nanos::from_millis(5);
+
+/// An agent may offer load for a time this much shorter than the longest.
+const END_EARLY_MAX_S: f64 = 0.1;
 
 /// Puts the agents into the result, and judges it again.
 pub(crate) fn combine(result: &mut LoadResult, agents: Vec<Agent>) {
@@ -33,6 +36,8 @@ pub(crate) fn combine(result: &mut LoadResult, agents: Vec<Agent>) {
 /// The reasons against the figures, and the reservations.
 fn reasons(agents: &[Agent]) -> (Vec<String>, Vec<String>) {
     let (mut lost, mut limited, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
+    let measured = agents.iter().filter_map(|agent| agent.part.as_ref()).filter_map(measured_s);
+    let longest = measured.fold(0.0, f64::max);
     for agent in agents {
         let Some(part) = &agent.part else {
             let why = agent.lost.as_deref().unwrap_or("no part came");
@@ -43,6 +48,11 @@ fn reasons(agents: &[Agent]) -> (Vec<String>, Vec<String>) {
             ));
             continue;
         };
+        if let Some(measured) = measured_s(part).filter(|measured| measured + END_EARLY_MAX_S < longest) {
+            let name = &agent.name;
+            limited
+                .push(format!("Agent {name} ended its load early, after {measured:.1} of {longest:.1} s."));
+        }
         if part.verdict == Verdict::GeneratorLimited {
             let why = part.reasons.first().map_or("", String::as_str);
             limited.push(format!("Agent {} was the limit. {why}", agent.name));
@@ -57,6 +67,11 @@ fn reasons(agents: &[Agent]) -> (Vec<String>, Vec<String>) {
     }
     lost.append(&mut limited);
     (lost, degraded)
+}
+
+/// The measured time of an agent, in seconds; `None` if nothing was due in it.
+fn measured_s(part: &AgentPart) -> Option<f64> {
+    (part.offered > 0 && part.offered_per_s > 0.0).then(|| part.offered as f64 / part.offered_per_s)
 }
 
 /// The worse of two verdicts.

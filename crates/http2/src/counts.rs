@@ -11,7 +11,7 @@ base::counts! {
         http2_stream_errors,
         /// HTTP/2 streams that clients reset.
         http2_resets,
-        /// HTTP/2 streams refused because the connection had its number of streams.
+        /// HTTP/2 streams refused because the connection had its number of streams, or waiting requests with too long heads.
         http2_limit_streams,
         /// HTTP/2 connections ended for a header block that was too long, or had too many frames.
         http2_limit_header_block,

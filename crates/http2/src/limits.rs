@@ -5,6 +5,9 @@ use base::Nanos;
 /// Requests of one connection that may be under way; a further one is refused with REFUSED_STREAM. RFC 9113, 6.5.2,
 /// advises at least 100; nginx allows 128.
 pub const STREAMS: u32 = 128;
+/// Heads of the greatest length that requests may keep together while they wait for their content. A further request is
+/// refused with REFUSED_STREAM. 128 usual heads of a kilobyte fit.
+pub const KEPT_HEADS: usize = 8;
 /// Bytes of a frame's payload: the least that a peer must be allowed (RFC 9113, 4.2).
 pub const FRAME_BYTES: usize = 16 * 1024;
 /// Bytes of the table that the client's fields are compressed with: the initial value (RFC 9113, 6.5.2).

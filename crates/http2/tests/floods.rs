@@ -159,6 +159,22 @@ fn streams_beyond_the_limit_are_refused() {
 }
 
 #[test]
+fn heads_that_wait_for_content_are_bounded_together() {
+    let mut peer = Peer::new();
+    // 15 KB of fields for 15 bytes of a block: too little for 431, and kept until the content has come.
+    let mut first = block(&fields("POST", "/"));
+    first.extend([0x40, 1, b'a', 0x7f, 0xe9, 6]);
+    first.extend([b'x'; 1000]);
+    let again = [block(&fields("POST", "/")), vec![0xbe; 15]].concat();
+    peer.receive(&frame(1, 4, 1, &first));
+    peer.receive(&(1..100).flat_map(|number| frame(1, 4, 2 * number + 1, &again)).collect::<Vec<u8>>());
+    let frames = peer.frames();
+    let refused = (0..100).filter(|number| Peer::reset(&frames, 2 * number + 1) == Some(7)).count();
+    assert!((85..95).contains(&refused), "{refused}");
+    assert_eq!(peer.counts.http2_limit_streams, refused as u64);
+}
+
+#[test]
 fn cve_2016_6581_a_small_block_that_names_a_large_field_often_is_answered_431() {
     let mut peer = Peer::new();
     let mut bytes = block(&fields("GET", "/"));

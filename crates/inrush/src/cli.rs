@@ -25,6 +25,8 @@ mod site;
 mod text_or_json;
 mod wan;
 
+use std::str::FromStr;
+
 use clap::{Parser, Subcommand};
 
 pub use capacity::{CapacityFlags, CapacityOutput};
@@ -53,6 +55,11 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Parses a number that is not 0.
+fn from_one_up<N: FromStr>(text: &str) -> Result<N, &'static str> {
+    text.parse().map_err(|_| "expected a whole number from 1 up")
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -63,6 +70,9 @@ pub enum Command {
     /// Offer one load from many machines, over NATS
     Fleet(FleetFlags),
     /// Find the capacity of a server, its behaviour past it, and its recovery
+    ///
+    /// The load overloads the server on purpose. A target outside this machine and private networks needs
+    /// --i-own-this-server.
     Capacity(CapacityFlags),
     /// Write a set of files like SPECweb99's
     Fileset(FilesetFlags),
@@ -73,12 +83,23 @@ pub enum Command {
     /// Run controlled experiments: servers under loads, with records and a report
     Lab(LabFlags),
     /// Measure the thundering herd: how many tasks wake for one connection
+    ///
+    /// N waiters wait on one listener. A sample is one connection, and ends when all waiters sleep again.
     Herd(HerdFlags),
     /// Run a command over a path with delay, jitter and loss
+    ///
+    /// The path joins two networks of their own on this machine. The client is at 10.79.0.2, the server at 10.79.0.1.
+    /// Needs root, or the right to make user namespaces.
     Wan(WanFlags),
     /// Print a script of shell completions
+    ///
+    /// bash: inrush completions bash > ~/.local/share/bash-completion/completions/inrush
     Completions(CompletionsFlags),
     /// Print the manual, or write its pages to files
+    ///
+    /// The manual has a page for the program and one for each command: inrush man | man -l -
+    ///
+    /// With --out, each page gets a file of its own, such as inrush-load.1: inrush man --out ~/.local/share/man/man1
     Man(ManFlags),
     /// A waiter of the herd measurement
     #[command(hide = true)]

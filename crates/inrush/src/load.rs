@@ -265,11 +265,14 @@ fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
 /// Refuses settings of HTTP/2 without it, and a calibration, which measures HTTP/1.1.
 fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
     match flags {
-        LoadFlags { http2: false, streams: Some(streams), .. } => {
-            Err(Exit::Usage(format!("--streams {streams} is for HTTP/2; add --http2")))
-        }
         LoadFlags { http2: true, calibrate: true, .. } => {
             Err(Exit::Usage("--calibrate measures the clean rate of HTTP/1.1; leave --http2 out".to_owned()))
+        }
+        LoadFlags { streams: Some(streams), calibrate: true, .. } => Err(Exit::Usage(format!(
+            "--calibrate measures the clean rate of HTTP/1.1; leave --streams {streams} out"
+        ))),
+        LoadFlags { http2: false, streams: Some(streams), .. } => {
+            Err(Exit::Usage(format!("--streams {streams} is for HTTP/2; add --http2")))
         }
         _ => Ok(()),
     }
@@ -395,16 +398,20 @@ fn configuration(flags: LoadFlags) -> Config {
     }
 }
 
-/// Makes Ctrl-C and SIGTERM end the run early. The result until then is complete.
+/// Makes Ctrl-C and SIGTERM end the run early, and SIGHUP too unless nohup(1) ignores it. The result until then is
+/// complete.
 pub fn stop_at_signal() -> Result<Stop, Exit> {
     let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
     sys::signal::block().map_err(failed)?;
     let stop = Stop::new();
     let stopper = stop.clone();
+    let goes_on = sys::signal::ignores_hang_up();
     let wait = move || {
         while let Ok(signal) = sys::signal::wait(None) {
-            if signal.is_some() {
-                return stopper.request();
+            match signal {
+                Some(sys::signal::Signal::HangUp) if goes_on => {}
+                Some(_) => return stopper.request(),
+                None => {}
             }
         }
     };

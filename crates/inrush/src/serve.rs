@@ -190,7 +190,9 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
     };
     let mut useless = given.into_iter().filter(|(setting, given)| *given && !takes(chosen, setting));
     let Some((setting, _)) = useless.next() else { return Ok(()) };
-    let users: Vec<&str> = table.iter().map(|known| known.name).filter(|name| takes(name, setting)).collect();
+    let mechanisms = table.iter().map(|known| known.name).filter(|name| takes(name, setting));
+    let spin = (setting == "sleep-threshold").then_some("--wait spin");
+    let users: Vec<&str> = mechanisms.chain(spin).collect();
     Err(Exit::Usage(format!(
         "--{setting} has no effect with --dispatch {chosen}; it is for {}",
         users.join(", ")

@@ -158,7 +158,7 @@ impl QueueControl {
 
     /// The depth and the drops of all listeners; 0 for a listener that the kernel cannot read.
     fn read<'a>(&mut self, listeners: impl Iterator<Item = BorrowedFd<'a>>) -> (u32, u64) {
-        let (mut queued, mut dropped) = (0, 0);
+        let mut queued = 0;
         for (index, listener) in listeners.enumerate() {
             let queue = accept_queue(listener).unwrap_or_default();
             if index == self.dropped.len() {
@@ -166,9 +166,9 @@ impl QueueControl {
             }
             self.dropped[index].read(queue.drops);
             queued += queue.depth;
-            dropped += self.dropped[index].get();
         }
-        (queued, dropped)
+        // Those of listeners that are gone still count.
+        (queued, self.dropped.iter().map(Total::get).sum())
     }
 
     /// Sets the decided backlog: another listen(2) changes it at once and drops no connection.

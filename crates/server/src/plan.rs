@@ -212,7 +212,10 @@ impl Plan {
         let takes_over = lock(&self.inheritance).has_predecessor();
         let sets = self.listen_in(queues, target.is_some())?;
         let inherited = takes_over.then(|| lock(&self.inheritance).take_sinks());
-        if let Routing::ByCpu(cpus) = &routing {
+        // With sinks in the group, the program of before stays until that of the sinks replaces it.
+        if let Routing::ByCpu(cpus) = &routing
+            && inherited.as_ref().is_none_or(Vec::is_empty)
+        {
             for listener in &sets[0] {
                 steer_by_cpu(listener.socket.as_fd(), cpus)
                     .map_err(system("steer connections by processor"))?;
@@ -304,12 +307,14 @@ impl Plan {
         }
         // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
         inheritance.settle().map_err(system("take over from the running server"))?;
-        let sinks = inheritance.take_sinks();
-        // New listeners must precede the sinks in their group, so the sinks leave it first.
+        let mut sinks = inheritance.take_sinks();
         let stay = group
             && config.overload_hook.is_none()
             && inherited.iter().all(|sockets| [0, count].contains(&sockets.len()));
-        let sinks = if stay { sinks } else { Vec::new() };
+        if !stay {
+            // New listeners must precede the sinks in their group, so the sinks leave it first.
+            sinks.clear();
+        }
         let mut all = Vec::new();
         for ((address, inherited), own) in config.listen.iter().zip(inherited).zip(opened) {
             let listeners = match own {

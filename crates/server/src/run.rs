@@ -240,7 +240,8 @@ impl Server {
                 }
                 Some(Signal::Terminate | Signal::Interrupt) => {
                     self.service_manager.stopping();
-                    if self.service_manager.keeps_sockets() {
+                    // A successor may have become ready since the last look.
+                    if self.hands_over() || self.service_manager.keeps_sockets() {
                         pass_on();
                     }
                     end_at_the_next_signal();
@@ -300,8 +301,9 @@ impl Server {
         let keys = self.certificates.as_ref().map(Certificates::ticket_keys);
         match held(&mut self.predecessor) {
             Some(predecessor) => {
-                let sinks = self.overload.as_ref().map_or(Ok(Vec::new()), Overload::sinks);
-                if predecessor.begin(sinks, keys.as_deref()) {
+                // Without a free descriptor the successor makes its own.
+                let sinks = self.overload.as_ref().and_then(|overload| overload.sinks().ok());
+                if predecessor.begin(&sinks.unwrap_or_default(), keys.as_deref()) {
                     self.service_manager.reloading();
                 }
             }

@@ -31,9 +31,12 @@ impl Bounds {
     /// The probability of such a sample if the quantity lies within. With two bounds either test may exclude the range,
     /// so the lesser probability counts twice (Bonferroni).
     pub fn chance_outside(self, sample: &Sample) -> f64 {
-        // A quantity at a bound lies within.
-        let below = self.at_least.is_finite().then(|| sample.chance_below(self.at_least.next_down()));
-        let above = self.at_most.is_finite().then(|| sample.chance_above(self.at_most.next_up()));
+        // A quantity at a bound lies within, and one that was not found lies beyond either bound.
+        let beyond = |place| sample.with_unknown_at(place);
+        let below = || beyond(f64::NEG_INFINITY).chance_below(self.at_least.next_down());
+        let above = || beyond(f64::INFINITY).chance_above(self.at_most.next_up());
+        let below = self.at_least.is_finite().then(below);
+        let above = self.at_most.is_finite().then(above);
         let count = usize::from(below.is_some()) + usize::from(above.is_some());
         below.into_iter().chain(above).reduce(f64::min).map_or(1.0, |least| (least * count as f64).min(1.0))
     }
@@ -66,6 +69,18 @@ mod tests {
         let bounds = Bounds { at_least: 1.0, at_most: 1.0 };
         assert!(bounds.chance_within(&ones) < 0.02);
         assert_eq!(bounds.chance_outside(&ones), 1.0);
+    }
+
+    #[test]
+    fn what_was_not_found_lies_within_no_bounds() {
+        let places = |known: &[f64]| Sample::Places([known, &[f64::NAN; 5]].concat());
+        let bounds = Bounds { at_least: 2.0, at_most: 3.0 };
+        let close = |chance: f64, expected: f64| (chance - expected).abs() < 1e-12;
+        assert!(close(bounds.chance_outside(&places(&[1.0; 4])), 2.0 / 512.0));
+        assert!(close(bounds.chance_outside(&places(&[9.0; 4])), 2.0 / 512.0));
+        assert!(close(bounds.chance_outside(&places(&[])), 2.0 / 32.0));
+        assert_eq!(bounds.chance_outside(&places(&[2.5; 5])), 1.0);
+        assert!(close(bounds.chance_within(&places(&[2.5; 5])), 638.0 / 1024.0));
     }
 
     #[test]

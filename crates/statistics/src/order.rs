@@ -27,10 +27,13 @@ pub fn confidence_of_median(count: usize) -> f64 {
 
 /// The probability of at most `heads` heads among `coins` coins.
 pub(crate) fn heads_at_most(heads: usize, coins: usize) -> f64 {
+    if heads >= coins {
+        return 1.0;
+    }
     // The sum uses logarithms, because binomial coefficients of some thousand coins exceed a float.
     let mut log_term = -(coins as f64) * 2.0_f64.ln();
     let mut sum = log_term.exp();
-    for k in 1..=heads.min(coins) {
+    for k in 1..=heads {
         log_term += ((coins + 1 - k) as f64 / k as f64).ln();
         sum += log_term.exp();
     }

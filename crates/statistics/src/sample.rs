@@ -16,7 +16,7 @@ pub enum Sample {
     /// If one of them is 0 or infinite, they have no such mean, and the median, its interval and the sign test count.
     Products(Vec<f64>),
     /// Numbers of any distribution, such as times and places on an axis: the median, its exact interval and the sign test. NaN
-    /// stands for a measurement that found no place, and lies on neither side of any bound.
+    /// stands for a measurement that found no place, which lies within no bounds.
     Places(Vec<f64>),
 }
 
@@ -29,6 +29,16 @@ impl Sample {
     /// The measurements that are numbers.
     fn known(&self) -> Vec<f64> {
         self.values().iter().copied().filter(|value| !value.is_nan()).collect()
+    }
+
+    /// The same measurements, with `place` for each that found none.
+    pub(crate) fn with_unknown_at(&self, place: f64) -> Sample {
+        match self {
+            Sample::Places(values) => Sample::Places(
+                values.iter().map(|value| if value.is_nan() { place } else { *value }).collect(),
+            ),
+            Sample::Sums(_) | Sample::Products(_) => self.clone(),
+        }
     }
 
     /// The number of measurements.

@@ -47,7 +47,7 @@ pub struct CompletionRing<K: Kernel = Uring> {
 
 /// An operation in flight. Every idle connection has one, and an aligned name would take 8 bytes more.
 #[derive(Clone, Copy)]
-#[repr(packed(4))]
+#[repr(C, packed(4))]
 struct Operation {
     /// The caller's name for it.
     name: u64,

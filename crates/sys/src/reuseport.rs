@@ -1,10 +1,10 @@
 //! Programs that choose the listener of a new connection, in a group that shares an address by
 //! `SO_REUSEPORT`.
 //!
-//! The kernel runs the program once per SYN and takes its result as the index of a listener. Index 0 is the
-//! first that began to listen. For an index without a listener the kernel chooses by its own hash. The kernel
-//! has moved the start of the packet behind the TCP header, so a program reads headers relative to the
-//! network header.
+//! The kernel runs the program for each segment that belongs to no connection, and takes its result as the index of a
+//! listener. That is a SYN, or the final ACK of a handshake whose SYN was answered by a cookie. Index 0 is the first
+//! that began to listen. For an index without a listener the kernel chooses by its own hash. The kernel has moved the
+//! start of the packet behind the TCP header, so a program reads headers relative to the network header.
 //!
 //! Owns the operations of classic BPF that such programs need, their encoding, and the system call. Leaves
 //! the programs' decisions to the callers.

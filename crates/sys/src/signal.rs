@@ -80,6 +80,15 @@ pub fn block() -> io::Result<()> {
     mask(libc::SIG_BLOCK, &waited_for())
 }
 
+/// Tells whether this process was started with SIGHUP ignored, as by nohup(1). A blocked signal arrives all the same.
+pub fn ignores_hang_up() -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action the call only writes the present one, which lives through it.
+    let answer = unsafe { libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeros are an action as well.
+    answer == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
 /// Unblocks the waited-for signals in a child process that is about to execute another program.
 ///
 /// # Errors

@@ -87,7 +87,9 @@ impl Objects {
         store(GENERATION_AND_LENGTH, u64::from(id.generation));
         fence(Ordering::SeqCst);
         store(DATE_AT_AND_USED, date_at.unwrap_or(0) as u64);
-        let sums: Vec<u16> = bytes.chunks(PIECE).map(sum).collect();
+        let mut sums: Vec<u16> = bytes.chunks(PIECE).map(sum).collect();
+        // A segment adds those of all its pieces, also behind the end, where an older object may have left some.
+        sums.resize(4 * (BYTES - SUMS), 0);
         for (place, sums) in words[SUMS..BYTES].iter().zip(sums.chunks(4)) {
             let word = sums.iter().rev().fold(0, |word, sum| word << 16 | u64::from(*sum));
             place.store(word, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use crate::floods::Flood;
 use crate::frame::{self, Code, Fault, flag, kind};
 use crate::head::{self, Refusal};
 use crate::hpack::Fields;
-use crate::limits::STREAMS;
+use crate::limits::{KEPT_HEADS, STREAMS};
 use crate::stream::{Answer, Kept, Stream};
 
 impl<F> Connection<F> {
@@ -42,7 +42,11 @@ impl<F> Connection<F> {
             return Ok(());
         }
         self.last = id;
-        if self.streams.len() >= STREAMS as usize {
+        // A few bytes can name a long list in the peer's table, so streams alone do not bound the memory.
+        let kept: usize =
+            self.streams.iter().flat_map(|stream| &stream.kept).map(|kept| kept.fields.bytes()).sum();
+        let most_kept = KEPT_HEADS * cx.http.settings.limits.head_bytes;
+        if self.streams.len() >= STREAMS as usize || kept + fields.bytes() > most_kept {
             cx.counts.http2_limit_streams += 1;
             self.reset(id, Code::RefusedStream, cx);
             return self.bound(Flood::Resets, cx);

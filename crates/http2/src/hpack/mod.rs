@@ -33,6 +33,11 @@ impl Fields {
         (self.limit, self.too_long) = (limit, false);
     }
 
+    /// The length of all names and values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// The fields in the order of arrival.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|ends| ends.1));

@@ -6,6 +6,7 @@ use ::load::{Length, SourceRange, Spec, Threshold, Url};
 use base::{Nanos, Seed};
 use clap::{Args, ValueEnum};
 
+use super::from_one_up;
 use super::load::positive_time;
 
 /// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the
@@ -40,8 +41,7 @@ fn step_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Find a server's capacity, its behaviour past it, and its recovery. The load overloads the server on
-/// purpose. A target outside this machine and private networks needs --i-own-this-server.
+/// The flags of `inrush capacity`.
 #[derive(Args, Debug)]
 pub struct CapacityFlags {
     /// URLs to request, all of one server; each request takes one at random
@@ -61,7 +61,7 @@ pub struct CapacityFlags {
     pub step_time: Nanos,
 
     /// Number of times to offer each load around the capacity
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = from_one_up::<NonZeroUsize>)]
     pub trials: NonZeroUsize,
 
     /// Time after which a connect is abandoned; must exceed the round-trip time
@@ -81,7 +81,7 @@ pub struct CapacityFlags {
     pub requests_per_connection: Option<Length>,
 
     /// Number of engine threads; each offers its share of the load
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = from_one_up::<NonZeroU32>)]
     pub threads: NonZeroU32,
 
     /// Source addresses: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN

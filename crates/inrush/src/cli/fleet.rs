@@ -32,10 +32,18 @@ pub struct FleetFlags {
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
     /// Serve as an agent: offer a share of each run that a coordinator orders
+    ///
+    /// An agent takes only settings of inrush load, and checks them again. It stops offering load within 2 s after its
+    /// coordinator or NATS falls silent.
     Agent(FleetAgentFlags),
     /// Carry out a run of inrush load with the agents of a fleet
+    ///
+    /// Rate, sockets and populations are those of all agents together; --threads is the number of each agent.
     Run(FleetRunFlags),
     /// Measure the clean rate of an agent's machine against two machines that share the same D
+    ///
+    /// One agent, and then two that share D, try to connect to a listener of this process that accepts nothing. D grows
+    /// until two agents bring more connects than one (Banga and Druschel). The two machines must be alike.
     Calibrate(FleetCalibrateFlags),
 }
 
@@ -63,8 +71,7 @@ pub struct NatsFlags {
     pub tlskey: Option<PathBuf>,
 }
 
-/// Serve as an agent. An agent takes only settings of inrush load, and checks them again. It stops offering load within
-/// 2 s after its coordinator or NATS falls silent.
+/// The flags of `inrush fleet agent`.
 #[derive(Args, Debug)]
 pub struct FleetAgentFlags {
     /// Access to NATS.
@@ -84,8 +91,7 @@ const EXAMPLES: &str = "Examples:
   inrush fleet run --local 4 -- load http://127.0.0.1:8080/ --rate 2k
   inrush fleet run --nats nats://10.0.0.1:4222 --agents 4 -- load http://10.0.0.9/ --rate 400k --i-own-this-server";
 
-/// Carry out a run of inrush load with the agents of a fleet. Rate, sockets and populations are those of all agents
-/// together; --threads is the number of each agent.
+/// The flags of `inrush fleet run`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct FleetRunFlags {
@@ -106,9 +112,7 @@ pub struct FleetRunFlags {
     pub load: Vec<OsString>,
 }
 
-/// Measure the clean rate of an agent's machine as Banga and Druschel did. One agent, and then two that share the same D,
-/// try to connect to a listener of this process that accepts nothing. D grows until two agents bring more connects than
-/// one. The two machines must be alike.
+/// The flags of `inrush fleet calibrate`.
 #[derive(Args, Debug)]
 pub struct FleetCalibrateFlags {
     /// Access to NATS.

@@ -50,8 +50,7 @@ fn plot_file(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Measure the thundering herd: how many tasks wake for one connection, and for how long. N waiters wait on
-/// one listener. A sample is one connection and ends when all waiters sleep again.
+/// The flags of `inrush herd`.
 #[derive(Args, Debug)]
 pub struct HerdFlags {
     /// Numbers of waiters; each gives a point

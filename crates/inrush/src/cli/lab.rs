@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::from_one_up;
 use super::text_or_json::TextOrJson;
 
 /// Controlled experiments: servers under loads, repeated, with records and a report.
@@ -59,7 +60,7 @@ pub struct LabRunFlags {
     pub quick: bool,
 
     /// Number of repetitions of each point [default: the experiment's]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one_up::<NonZeroU32>)]
     pub trials: Option<NonZeroU32>,
 
     /// Folder for the records, with a folder for each experiment

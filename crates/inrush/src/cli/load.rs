@@ -12,6 +12,7 @@ use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::cpus::{CpuList, cpu_list};
+use super::from_one_up;
 use super::text_or_json::TextOrJson;
 use crate::meters::Collector;
 
@@ -307,7 +308,8 @@ pub struct LoadFlags {
     pub watching: WatchFlags,
 
     /// Number of engine threads; each offers its share of the rate
-    #[arg(long, value_name = "N", default_value = "1", help_heading = GENERATOR, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = from_one_up::<NonZeroU32>)]
+    #[arg(help_heading = GENERATOR, hide_short_help = true)]
     pub threads: NonZeroU32,
 
     /// Number of processes that share the threads; auto starts enough for the descriptors needed
@@ -356,7 +358,7 @@ pub struct LoadFlags {
     #[arg(long, conflicts_with_all = NOT_CALIBRATED, help_heading = GENERATOR, hide_short_help = true)]
     pub calibrate: bool,
 
-    /// Allow more than 100 sessions a second to a public address
+    /// Allow populations, and more than 100 requests a second, retries included, to a public address
     #[arg(long, help_heading = GENERATOR, hide_short_help = true)]
     pub i_own_this_server: bool,
 
@@ -389,11 +391,13 @@ pub struct WatchFlags {
 #[derive(Debug, Subcommand)]
 pub enum LoadCommand {
     /// Compare two results and name the differences that exceed chance
+    ///
+    /// Two results do not show how much runs of the same server differ: repeat both in turn before you believe a small
+    /// difference.
     Compare(LoadCompareFlags),
 }
 
-/// Compare two results and name the differences that exceed chance within the runs. Two results do not show how much
-/// runs of the same server differ: repeat both in turn before you believe a small difference.
+/// The flags of `inrush load compare`.
 #[derive(Args, Debug)]
 pub struct LoadCompareFlags {
     /// Output of inrush load --output json

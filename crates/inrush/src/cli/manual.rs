@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 
-/// Print the completions of a shell, to be stored where the shell reads them.
-///
-/// bash: inrush completions bash > ~/.local/share/bash-completion/completions/inrush
+/// The flags of `inrush completions`.
 #[derive(Args, Debug)]
 pub struct CompletionsFlags {
     /// The shell
@@ -15,11 +13,7 @@ pub struct CompletionsFlags {
     pub shell: Shell,
 }
 
-/// Print the manual, with a page for the program and one for each command; read it with `inrush man | man -l
-/// -`.
-///
-/// With --out, write each page to a file of its own, such as inrush-load.1: inrush man --out
-/// ~/.local/share/man/man1
+/// The flags of `inrush man`.
 #[derive(Args, Debug)]
 pub struct ManFlags {
     /// Directory for the pages, created if it does not exist; man finds them in a man1 directory of its

@@ -13,9 +13,7 @@ use super::text_or_json::TextOrJson;
 /// Maximum number of probes. The probes of a second fit through any path that is worth a check.
 const MOST_PROBES: i64 = 1_000_000;
 
-/// Simulate a wide-area network on this machine: two networks of their own with a path of delay, jitter,
-/// loss, a rate, and reordering between them. The client is at 10.79.0.2, the server at 10.79.0.1. Needs
-/// root, or the right to make user namespaces.
+/// The commands of `inrush wan`.
 #[derive(Args, Debug)]
 pub struct WanFlags {
     /// The command of the network
@@ -27,6 +25,10 @@ pub struct WanFlags {
 #[derive(Debug, Subcommand)]
 pub enum WanCommand {
     /// Run a command on the client's side, and a server on the other
+    ///
+    /// Times are one way: a round trip takes those of both directions. The command keeps its input, output and exit code.
+    /// After its end the path's report goes to stderr. Every process that was started on either side ends with the
+    /// command.
     Run(WanRunFlags),
     /// Measure with probes how such a path behaves on this machine
     Check(WanCheckFlags),
@@ -87,8 +89,7 @@ fn changes(text: &str) -> Result<Changes, String> {
     if text.is_empty() { Ok(Changes::default()) } else { text.parse().map_err(|error| format!("{error}")) }
 }
 
-/// Run a command on the client's side of a path. The command keeps its input, output and exit code. After its
-/// end the path's report goes to stderr. Every process that was started on either side ends with the command.
+/// The flags of `inrush wan run`.
 #[derive(Args, Debug)]
 pub struct WanRunFlags {
     #[command(flatten)]

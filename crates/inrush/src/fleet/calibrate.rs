@@ -71,10 +71,14 @@ impl Step {
         let agents = NonZeroU32::new(agents).unwrap_or(NonZeroU32::MIN);
         let (config, plan) = load::prepare_for_fleet(*flags, agents)?;
         let before = self.listener.dropped()?;
-        ::fleet::run(&self.access, &config, &plan, &mut |_: &::load::Snapshot<'_>| {}, &self.stop)
-            .map_err(exit)?;
+        let result =
+            ::fleet::run(&self.access, &config, &plan, &mut |_: &::load::Snapshot<'_>| {}, &self.stop)
+                .map_err(exit)?;
         if self.stop.is_requested() {
             return Err(Exit::Failed("interrupted before the clean rate was found".to_owned()));
+        }
+        if result.agents.iter().any(|agent| agent.part.is_none()) {
+            return Err(Exit::Failed(result.reasons.join(" ")));
         }
         let arrived = self.listener.dropped()?.wrapping_sub(before);
         if arrived == 0 {

@@ -174,7 +174,7 @@ fn agents(out: &mut String, agents: &[Agent]) -> std::fmt::Result {
 /// The verdict with its reasons; a valid result may have remarks too.
 fn verdict(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     let verdict = match result.verdict {
-        Verdict::GeneratorLimited => "generator-limited, the figures say nothing about the server",
+        Verdict::GeneratorLimited => "generator-limited, the figures bound the server from below, no more",
         verdict => verdict.name(),
     };
     let gap = match (result.reasons.is_empty(), result.verdict) {

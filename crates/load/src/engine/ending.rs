@@ -22,11 +22,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn end_schedule(&mut self, now: Nanos) {
         let planned = self.settings.window.until;
         let at = now.min(planned);
-        let last = at.saturating_sub(Nanos(1));
-        while let Some(intended) = self.schedule.take(last) {
-            self.start_session(intended);
+        // A run that was stopped before its start begins nothing.
+        if at > Nanos::ZERO {
+            let last = at - Nanos(1);
+            while let Some(intended) = self.schedule.take(last) {
+                self.start_session(intended);
+            }
+            self.resume_thinkers(last);
         }
-        self.resume_thinkers(last);
         self.metrics.end_schedule(at);
         self.ending = Some(Ending { at, since: now, is_early: now < planned });
     }

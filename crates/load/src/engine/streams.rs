@@ -37,7 +37,7 @@ use crate::plan::requests::Workload;
 
 impl Session {
     /// The time at which the next request is due; `None` while all users of a closed-loop client are busy.
-    fn next_due(&self) -> Option<Nanos> {
+    pub(super) fn next_due(&self) -> Option<Nanos> {
         match &self.users {
             None => Some(self.intended),
             Some(users) => users.peek().map(|due| due.0),

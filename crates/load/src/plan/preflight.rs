@@ -17,6 +17,7 @@ use crate::plan::config::{Client, Close, Config, PROCESSES_MAX, Processes, Socke
 use crate::plan::population::Population;
 use crate::plan::requests::Workload;
 use crate::plan::source_addresses::{self, SourceRange, TIME_WAIT};
+use crate::plan::target::is_private;
 use crate::plan::tempo::Tempo;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
@@ -78,6 +79,9 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let descriptors = if config.stack == Stack::Kernel { pending + clients } else { 0 };
     let processes = processes(config.processes, descriptors, limit);
     let lanes = config.threads_in_all().max(processes);
+    let has_rate = matches!(config.client, Client::SClient { .. });
+    // A higher rate to a public address would have been refused.
+    let is_ours = config.own_this_server || is_private(target.ip());
     let mut plan = Plan {
         tls,
         config,
@@ -85,13 +89,14 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
         population_workloads,
         target,
         sources,
-        pending_max: pending.max(u64::from(lanes)),
+        // Without a rate, threads beyond the number of sockets have none.
+        pending_max: if has_rate { pending.max(u64::from(lanes)) } else { pending },
         processes,
         lanes,
         descriptor_limit: limit,
         time_wait_max: connections,
         ports,
-        tempo: Tempo::default(),
+        tempo: Tempo::up_to(if is_ours { f64::INFINITY } else { 1.0 }),
         warnings: Vec::new(),
     };
     plan.warnings.extend(plan.arrivals_remark());

@@ -20,18 +20,27 @@ struct Shared {
     /// The bits of an `f64`.
     share: AtomicU64,
     changes: AtomicU32,
+    /// The greatest share.
+    most: f64,
 }
 
 impl Default for Tempo {
     fn default() -> Tempo {
-        Tempo(Arc::new(Shared { share: AtomicU64::new(1.0_f64.to_bits()), changes: AtomicU32::new(0) }))
+        Tempo::up_to(f64::INFINITY)
     }
 }
 
 impl Tempo {
-    /// Sets the rate to `share` times the configured rate; 0 is a pause. The engines notice within 50 ms.
+    /// The configured rate, which may change to at most `most` times that.
+    pub fn up_to(most: f64) -> Tempo {
+        let share = AtomicU64::new(1.0_f64.to_bits());
+        Tempo(Arc::new(Shared { share, changes: AtomicU32::new(0), most }))
+    }
+
+    /// Sets the rate to `share` times the configured rate, or to the most that is allowed; 0 is a pause. The engines
+    /// notice within 50 ms.
     pub fn set(&self, share: f64) {
-        self.0.share.store(share.max(0.0).to_bits(), Ordering::Relaxed);
+        self.0.share.store(share.clamp(0.0, self.0.most).to_bits(), Ordering::Relaxed);
         self.0.changes.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -7,7 +7,7 @@
 //!         |
 //!   queue i = identity mod n, or the queue of the receiving processor
 //!         |
-//!   identity < share of i ── yes ──> queue i
+//!   no SYN, or identity < share of i ── yes ──> queue i
 //!         | no
 //!       sink i
 //! ```
@@ -16,6 +16,10 @@
 //! number. A SYN refused at some share is therefore refused again until the share has grown. Its client would
 //! be late in any case, and a new client gets the room. The salt keeps strangers from choosing an identity
 //! that always passes.
+//!
+//! The kernel also asks the program about final ACKs whose SYN was answered by a cookie. Such a client believes that it
+//! is connected, and would ask in vain, so no share refuses it. Nor does one refuse any other packet that is surely no
+//! SYN. A packet with IP options or extension headers counts as a SYN, since its flags could lie anywhere.
 //!
 //! Invariants: a larger share admits every SYN that a smaller one admits. Indexes are those of the group,
 //! listeners before sinks.
@@ -32,6 +36,10 @@ const V6: [u32; 3] = [20, 40, 44];
 
 /// The memory word of the program that holds the identity.
 const IDENTITY: u32 = 0;
+/// The memory word with the number that must be below a share: the identity, or 0 without a SYN.
+const DRAW: u32 = 1;
+/// The bit of a SYN in the flags of TCP.
+const SYN: u32 = 2;
 
 /// The rule that spreads connections over several accept queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,11 +106,11 @@ impl Program<'_> {
         if threshold >= 2_f64.powi(32) {
             return vec![admit];
         }
-        vec![Op::LoadMemory(IDENTITY), Op::SkipIfAtLeast(threshold as u32, 1), admit, sink]
+        vec![Op::LoadMemory(DRAW), Op::SkipIfAtLeast((threshold as u32).max(1), 1), admit, sink]
     }
 }
 
-/// Leaves the identity of the SYN in the accumulator and in memory.
+/// Leaves the identity of the packet in the accumulator and in memory, and the draw in memory.
 fn identify(operations: &mut Vec<Op>, salt: u32) {
     let (v6, v4) = (combine(V6), combine(V4));
     operations.extend([Op::LoadByte(0), Op::And(0xf0), Op::SkipUnless(0x60, v6.len() as u8 + 1)]);
@@ -121,7 +129,30 @@ fn identify(operations: &mut Vec<Op>, salt: u32) {
         ]);
         operations.extend(multiplier.map(Op::Multiply));
     }
-    operations.push(Op::StoreMemory(IDENTITY));
+    operations.extend([Op::StoreMemory(IDENTITY), Op::StoreMemory(DRAW)]);
+    operations.extend(zero_draw_without_syn());
+    operations.push(Op::LoadMemory(IDENTITY));
+}
+
+/// Sets the draw to 0 for a packet that is surely no SYN.
+fn zero_draw_without_syn() -> [Op; 13] {
+    [
+        Op::LoadByte(0),
+        Op::And(0xf0),
+        Op::SkipUnless(0x60, 4),
+        // IPv6: TCP must follow the fixed header.
+        Op::LoadByte(6),
+        Op::SkipUnless(6, 8),
+        Op::LoadByte(V6[1] + 13),
+        Op::Skip(3),
+        // IPv4: without options.
+        Op::LoadByte(0),
+        Op::SkipUnless(0x45, 4),
+        Op::LoadByte(V4[1] + 13),
+        Op::And(SYN),
+        Op::SkipUnless(0, 1),
+        Op::StoreMemory(DRAW),
+    ]
 }
 
 /// Mixes three words of a packet. The odd multipliers come from the golden ratio and from xxHash; they carry

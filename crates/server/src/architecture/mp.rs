@@ -119,7 +119,7 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     if most > MOST_WORKERS {
         return Err(ServeError::Setting {
             setting: "--workers",
-            given: most.to_string(),
+            given: config.workers.unwrap_or(WORKERS).to_string(),
             accepted: format!("mp has 1 to {MOST_WORKERS} worker processes"),
         });
     }
@@ -157,6 +157,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         }
     });
     let stop = Stop::new().map_err(system("make an eventfd"))?;
+    let lives = vec![Default::default(); fleet.places()];
     let parent = Parent {
         fleet,
         waiters,
@@ -172,6 +173,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         max_connections: config.max_connections,
         drain_timeout: config.drain_timeout,
         processors: plan.cpus().len(),
+        lives,
     };
     let cpus = config.cpus.clone();
     Ok(vec![start_thread("mp".to_owned(), &cpus, stop, board, addresses, move || parent.run())?])
@@ -204,6 +206,26 @@ struct Parent {
     drain_timeout: Nanos,
     /// The number of processors that serve.
     processors: usize,
+    /// Of each place, what its workers have counted as taken, and as the queue found empty.
+    lives: Vec<[Lives; 2]>,
+}
+
+/// A count of the workers of one place, each of which begins at 0.
+#[derive(Clone, Copy, Default)]
+struct Lives {
+    gone: u64,
+    last: u64,
+}
+
+impl Lives {
+    /// Returns the count of all of them, from that of the present one.
+    fn of_all(&mut self, count: u64) -> u64 {
+        if count < self.last {
+            self.gone += self.last;
+        }
+        self.last = count;
+        self.gone + count
+    }
 }
 
 impl Parent {
@@ -247,10 +269,14 @@ impl Parent {
     fn tick(&mut self, now: Nanos) {
         let occupancy = self.open_connections() as f64 / self.max_connections as f64;
         let Some(control) = &mut self.control else { return };
-        let all = |word: usize| {
-            (0..self.fleet.places()).map(|place| self.fleet.own(place)[word].load(Ordering::Relaxed)).sum()
+        let mut all = |index: usize, word: usize| -> u64 {
+            let reported = |(place, lives): (usize, &mut [Lives; 2])| {
+                lives[index].of_all(self.fleet.own(place)[word].load(Ordering::Relaxed))
+            };
+            self.lives.iter_mut().enumerate().map(reported).sum()
         };
-        control.progress(all(TAKEN) + self.turned_away, all(FOUND_EMPTY));
+        let (taken, found_empty) = (all(0, TAKEN), all(1, FOUND_EMPTY));
+        control.progress(taken + self.turned_away, found_empty);
         control.late_connections(self.fleet.late_connections());
         control.occupied(occupancy);
         control.tick(now, &self.listeners);

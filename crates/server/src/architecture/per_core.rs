@@ -16,7 +16,7 @@
 
 use overload::hook::Routing;
 
-use super::{Architecture, with_a_cache_each};
+use super::Architecture;
 use crate::accept::AcceptLimit;
 use crate::choices::{Choice, WAKE, Wake};
 use crate::config::ServeConfig;
@@ -29,7 +29,7 @@ pub const PER_CORE: Architecture = Architecture {
     name: "per-core",
     summary: "one event loop per processor, pinned, each with its own queue",
     accept_limit: AcceptLimit::Adaptive,
-    descriptors: with_a_cache_each,
+    descriptors,
     spreads: false,
     uses: &[
         Choice::Dispatch,
@@ -52,6 +52,16 @@ const MOST_LOOPS: usize = 1024;
 
 /// The rules for waking; the first is the default.
 const WAKES: &[Wake] = &[Wake::Reuseport, Wake::Steered];
+
+/// Each loop has a cache of open files, an epoll instance, an eventfd, and for each address a listener, its copy for a
+/// successor, and a sink.
+fn descriptors(config: &ServeConfig) -> usize {
+    let all = || match config.cpus.len() {
+        0 => sys::cpu::allowed().map_or(1, |cpus| cpus.len()),
+        chosen => chosen,
+    };
+    config.workers.unwrap_or_else(all) * (config.open_files() + 2 + 3 * config.listen.len())
+}
 
 fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     if let Some(loops) = config.workers.filter(|loops| *loops > MOST_LOOPS) {

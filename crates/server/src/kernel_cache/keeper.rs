@@ -124,8 +124,8 @@ impl Keeper {
         if now.saturating_sub(self.looked) >= LOOK_EVERY {
             self.looked = now;
             self.look();
-            // A limit on the requests of a connection requires the server to see all of them.
-            self.shared.program().set_enabled(self.renderer.counts_no_requests());
+            // With limits on connections or clients the server must see all requests.
+            self.shared.program().set_enabled(self.renderer.has_no_limits());
         }
         self.take_candidates();
         *lock(&self.shared.0.kept) = self.counts.clone();
@@ -277,10 +277,10 @@ impl Renderer {
         }
     }
 
-    /// Tells whether connections may have any number of requests.
-    fn counts_no_requests(&mut self) -> bool {
+    /// Tells whether connections and clients may have any number of requests.
+    fn has_no_limits(&mut self) -> bool {
         self.settings.refresh();
-        self.settings.limits.requests_per_connection == Limit::Infinite
+        self.settings.limits.requests_per_connection == Limit::Infinite && self.settings.clients().is_none()
     }
 
     /// Renders the response to the only request of a connection. Returns `None` for any status but 200, or if the

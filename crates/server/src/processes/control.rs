@@ -163,6 +163,10 @@ impl Control {
                 Ok(Heard::Drain)
             }
             Received::Message(Kind::Reclaim, _) => Ok(Heard::Reclaim),
+            Received::Message(Kind::Changed, message) if message.truncated => {
+                sys::say!("inrush: no descriptor left: a worker process keeps its configuration");
+                self.receive()
+            }
             Received::Message(Kind::Changed, message) => {
                 let mut descriptors = message.descriptors.into_iter();
                 let text = read_text(descriptors.next().ok_or_else(garbled)?)?;

@@ -75,14 +75,14 @@ impl Predecessor {
 
     /// Has a successor started, and reports that or the reason why not. Returns true if one is being started now. The
     /// successor also gets copies of the `sinks`.
-    pub fn begin(&mut self, sinks: io::Result<Vec<OwnedFd>>, ticket_keys: Option<&[u8]>) -> bool {
+    pub fn begin(&mut self, sinks: &[OwnedFd], ticket_keys: Option<&[u8]>) -> bool {
         if self.is_under_way() {
             sys::say!("inrush: SIGUSR2: a new program is being started already");
             return false;
         }
         // Drops a late report on the last attempt.
         let _ = self.starter.failure();
-        match sinks.and_then(|sinks| self.try_begin(&sinks, ticket_keys)) {
+        match self.try_begin(sinks, ticket_keys) {
             Ok(channel) => {
                 sys::say!("inrush: SIGUSR2: starting {}", self.starter.program().display());
                 self.attempt = Some(Attempt { channel, until: self.clock.now() + READY_WITHIN });

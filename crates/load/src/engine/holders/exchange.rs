@@ -67,7 +67,14 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
             let bytes = &bytes[..bytes.len().min(portion.bytes)];
             match connection.wire.send(&mut self.transport, bytes) {
-                Ok(sent) => connection.rest.start += sent,
+                Ok(0) if now >= connection.heard + self.settings.request_timeout => {
+                    return self.end(key, Outcome::ResponseTimeout, now);
+                }
+                Ok(0) => {}
+                Ok(sent) => {
+                    connection.rest.start += sent;
+                    connection.heard = now;
+                }
                 Err(_) => return self.end(key, Outcome::Reset, now),
             }
         }

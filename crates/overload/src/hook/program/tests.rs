@@ -50,7 +50,7 @@ fn syn(source: SocketAddr, sequence: u32) -> Vec<u8> {
             header
         }
         IpAddr::V6(address) => {
-            let mut header = vec![0x60; 8];
+            let mut header = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
             header.extend(address.octets());
             header.extend(Ipv6Addr::LOCALHOST.octets());
             header
@@ -59,6 +59,7 @@ fn syn(source: SocketAddr, sequence: u32) -> Vec<u8> {
     packet.extend(source.port().to_be_bytes());
     packet.extend(80_u16.to_be_bytes());
     packet.extend(sequence.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 0x50, SYN as u8]);
     packet
 }
 
@@ -87,6 +88,29 @@ fn a_queue_admits_its_share_and_its_sink_gets_the_rest() {
     }
     assert_eq!(spread(&program(&Routing::Even, &[1.0]), 0, false), [40_000, 0]);
     assert_eq!(spread(&program(&Routing::Even, &[0.0]), 0, false), [0, 40_000]);
+}
+
+#[test]
+fn the_final_ack_of_a_cookie_is_never_refused() {
+    for source in ["10.0.0.1:4711", "[2001:db8::7]:4711"] {
+        let shares = [0.0, 1e-9];
+        let operations = program(&Routing::Even, &shares).operations();
+        let of = |packet: &[u8]| run(&operations, packet, 0) < 2;
+        let mut queues = [0, 0];
+        for sequence in 0..1000 {
+            let mut packet = syn(source.parse().unwrap(), sequence);
+            assert!(!of(&packet), "a SYN");
+            let flags = packet.len() - 1;
+            packet[flags] = 0x10;
+            assert!(of(&packet), "an ACK");
+            queues[run(&operations, &packet, 0) as usize] += 1;
+            // Its flags are elsewhere.
+            let (byte, other) = if packet[0] == 0x45 { (0, 0x46) } else { (6, 0) };
+            packet[byte] = other;
+            assert!(!of(&packet), "a packet whose flags are unknown");
+        }
+        assert!(queues.iter().all(|count| (400..600).contains(count)), "{queues:?}");
+    }
 }
 
 #[test]

@@ -397,7 +397,14 @@ impl Dispatching {
     /// Places connections whose worker is gone or does not answer, as far as there is room.
     fn place_the_unplaced(&mut self) {
         for _ in 0..self.unplaced.len() {
-            if self.paused_until.is_some() || !self.parts.pool.has_room(self.now) {
+            if self.paused_until.is_some() {
+                return;
+            }
+            if !self.parts.pool.has_room(self.now) {
+                // Nothing is accepted meanwhile, so no newcomer makes room.
+                let Parts { pool, fleet, .. } = &self.parts;
+                self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now);
+                self.retry_at = Some(self.now + RETRY);
                 return;
             }
             self.unplaced.pop_front().into_iter().for_each(|handed| self.place(handed));
@@ -406,8 +413,8 @@ impl Dispatching {
 
     /// Sends every worker its placed connections, as far as it takes them.
     fn pass_on(&mut self) {
-        self.place_the_unplaced();
         self.retry_at = None;
+        self.place_the_unplaced();
         for (slot, outbox) in self.outboxes.iter_mut().enumerate() {
             if outbox.send(&self.parts.fleet, slot, self.now) {
                 self.parts.pool.decisions.passing_on_waited += 1;
