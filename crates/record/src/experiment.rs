@@ -130,6 +130,8 @@ pub enum Flaw {
     GeneratorLimited,
     /// Other work ran on the client's CPUs.
     Noisy,
+    /// Clients that hold their connections were missing when the measured time began.
+    ClientsMissing,
     /// The server ended while it was under load.
     ServerDied,
     /// There is no result; `failure` holds the reason.
@@ -142,6 +144,7 @@ impl Flaw {
         match self {
             Flaw::GeneratorLimited => "generator-limited",
             Flaw::Noisy => "noisy machine",
+            Flaw::ClientsMissing => "clients missing",
             Flaw::ServerDied => "server died",
             Flaw::Failed => "failed",
         }

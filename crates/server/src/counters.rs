@@ -299,7 +299,8 @@ impl Counters {
         self.connections += other.connections;
         self.queue.depth += other.queue.depth;
         self.queue.limit += other.queue.limit;
-        self.queue.drops += other.queue.drops;
+        // The kernel's counters wrap, and so does their sum.
+        self.queue.drops = self.queue.drops.wrapping_add(other.queue.drops);
         self.workers.extend_from_slice(&other.workers);
         if let Some(decisions) = &other.decisions {
             self.decisions.get_or_insert_default().add(decisions);

@@ -153,7 +153,7 @@ impl Listener {
         queues.fold(AcceptQueue::default(), |sum, queue| AcceptQueue {
             depth: sum.depth + queue.depth,
             limit: sum.limit + queue.limit,
-            drops: sum.drops + queue.drops,
+            drops: sum.drops.wrapping_add(queue.drops),
         })
     }
 }

@@ -11,7 +11,7 @@ use sys::netlink::Route;
 use sys::netns::NetworkNamespace;
 use sys::process::Program;
 
-use crate::common::{Files, Response, Server, pattern};
+use crate::common::{Files, Response, Server, pattern, pause};
 
 pub const ON: &str = "--kernel-cache=on";
 pub const HOT: &str = Files::SMALL.0;
@@ -89,6 +89,27 @@ fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
             server.stop_well();
         });
     }
+}
+
+#[test]
+fn a_connection_that_the_kernel_serves_is_not_the_longest_idle() {
+    isolated(|| {
+        let files = Files::new();
+        let Some(mut server) = start(&files, &["--arch=sped", "--max-connections=2"]) else { return };
+        warm(&mut server, HOT);
+        server.eventually("all gone", |status| status.connections() == 0);
+        let before = server.status().count("reclaimed");
+        let mut busy = server.client();
+        assert_eq!(busy.get(HOT).status, 200);
+        let mut idle = server.client();
+        assert_eq!(idle.get("/folder/large.bin").status, 200);
+        // The program's clock advances every 4 ms.
+        pause(Nanos::from_millis(20));
+        assert_eq!(busy.get(HOT).status, 200);
+        assert_eq!(server.client().get("/folder/large.bin").status, 200);
+        assert_eq!(busy.get(HOT).status, 200);
+        server.eventually("one closed", |status| status.count("reclaimed") == before + 1);
+    });
 }
 
 #[test]

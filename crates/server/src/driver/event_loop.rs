@@ -43,6 +43,8 @@ pub use state::{Accepting, Life, LoopState};
 
 /// The length of a timer slot: the most by which a timeout may be late.
 pub(super) const TIMER_SLOT: Nanos = Nanos::from_millis(16);
+/// The most idle connections that are asked for answers without this loop before one is closed.
+const MOST_LOOKS: usize = 64;
 /// The token of the stop. Connections have odd generations, so it is none of theirs.
 pub(super) const STOP: Token = Token(u32::MAX as u64);
 
@@ -312,9 +314,15 @@ pub(super) trait EventLoop {
 
     /// Closes the longest-idle connection. Returns true if there is one less.
     fn reclaim(&mut self) -> bool {
+        let mut looks = 0;
         loop {
             let state = self.state();
             let Some(token) = state.peers.longest_idle(state.lender.now()) else { return false };
+            if looks < MOST_LOOKS && self.was_answered_elsewhere(token) {
+                looks += 1;
+                self.state().enter(token);
+                continue;
+            }
             // A request that has arrived is answered, and the next longest closed.
             self.end_one(token, Machine::give_way);
             let state = self.state();
@@ -323,6 +331,19 @@ pub(super) trait EventLoop {
                 return true;
             }
         }
+    }
+
+    /// Hears of answers that a connection got without this loop, while it waits for a request. Returns true if one is
+    /// newer than the connection's last.
+    fn was_answered_elsewhere(&mut self, token: Token) -> bool {
+        let Some((peer, lent)) = self.state().connection(token) else { return false };
+        let (now, before) = (lent.context.now, peer.machine.idle_from());
+        if peer.machine.awaits_request()
+            && let Some(idle) = lent.context.service.idle_for(peer.socket.as_fd())
+        {
+            peer.machine.answered_elsewhere(now.saturating_sub(idle), lent.context.settings);
+        }
+        peer.machine.idle_from() > before
     }
 
     /// The third phase, measured.
@@ -353,18 +374,16 @@ pub(super) trait EventLoop {
     /// Acts on a timer entry if the deadline has really passed.
     fn deadline(&mut self, token: Token) {
         // A connection that has ended leaves its timer entries behind; they are not stale events.
-        let Some((peer, mut lent)) = self.state().connection(token) else { return };
+        let Some((peer, lent)) = self.state().connection(token) else { return };
         let now = lent.context.now;
         if now < peer.comes_up {
             return;
         }
         peer.comes_up = Nanos::MAX;
-        if peer.machine.awaits_request()
-            && now >= peer.machine.deadline()
-            && let Some(idle) = lent.context.service.idle_for(peer.socket.as_fd())
-        {
-            peer.machine.answered_elsewhere(now.saturating_sub(idle), lent.context.settings);
+        if now >= peer.machine.deadline() {
+            self.was_answered_elsewhere(token);
         }
+        let Some((peer, mut lent)) = self.state().connection(token) else { return };
         let has_expired = now >= peer.machine.deadline();
         if has_expired {
             peer.machine.expire(&mut lent);

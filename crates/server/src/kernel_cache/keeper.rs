@@ -31,6 +31,9 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(400);
 const BELIEVED: Nanos = Nanos::SECOND;
 /// The time after which an unused response leaves the cache.
 const UNUSED: Nanos = Nanos::from_secs(60);
+/// Maximum number of places with the same response. Requests for it may differ in their query or in Accept-Encoding, so
+/// that a client could fill the cache with one file.
+const MOST_ALIKE: usize = 8;
 /// Time between two searches for connections that the kernel has forgotten.
 const SWEEP_EVERY: Nanos = Nanos::from_secs(10);
 /// The silence after which the keeper looks a connection up in the kernel.
@@ -185,6 +188,11 @@ impl Keeper {
                 if held.response == response {
                     program.know(&bytes, held.object);
                 }
+                continue;
+            }
+            let same = self.contents.values().filter(|held| held.response == response).count();
+            if same >= MOST_ALIKE {
+                self.counts.kernel_cache_objects_refused += 1;
                 continue;
             }
             let Some(object) = program.put(&response.bytes, response.date_at, looked) else {
