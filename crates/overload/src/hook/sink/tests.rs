@@ -173,6 +173,35 @@ fn established_connections_go_on_while_everybody_else_is_refused() {
 }
 
 #[test]
+fn whoever_gets_a_cookie_gets_in() {
+    let namespace = match sys::netns::NetworkNamespace::create() {
+        Ok(namespace) => namespace,
+        Err(error) => return println!("skipped: no network namespaces here: {error}"),
+    };
+    let test = || {
+        sys::netlink::Route::open().and_then(|mut route| route.set_up(1)).unwrap();
+        // 2 answers every SYN by a cookie.
+        if let Err(error) = std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2") {
+            return println!("skipped: {error}");
+        }
+        let (address, listeners) = listeners("127.0.0.1:0", 1);
+        let sinks = join(address, &listeners).unwrap();
+        let mut hook = sinks.hook(0);
+        hook.admit(&share(0.5)).unwrap();
+        assert_eq!(hook.refused().unwrap(), 0);
+        let clients: Vec<OwnedFd> = (0..200).map(|_| begin(address)).collect();
+        eventually("all SYNs have arrived", || {
+            let admitted = clients.iter().filter(|client| connected(client)).count();
+            admitted as u64 + hook.refused().unwrap() >= 200
+        });
+        let admitted = clients.iter().filter(|client| connected(client)).count() as u32;
+        assert!((60..140).contains(&admitted), "{admitted}");
+        assert_eq!(depth(&listeners[0]), admitted);
+    };
+    namespace.enter(test).unwrap();
+}
+
+#[test]
 fn each_queue_has_a_share_and_a_count_of_its_own() {
     let (address, listeners) = listeners("127.0.0.1:0", 3);
     let sinks = join(address, &listeners).unwrap();
