@@ -147,7 +147,8 @@ enum owner {
  * The kernel has not seen the bytes between the first and the last mark of either line.
  */
 struct flow {
-    u64 touched_ns;
+    /* The times of the last packet, and of the last request that was answered here. */
+    u64 touched_ns, answered_ns;
     struct bpf_spin_lock lock;
     u32 owner;
     struct tuple key;

@@ -506,6 +506,8 @@ inlined int from_client(struct __sk_buff *packet, u32 link_header) {
     fill_in(&scratch->plan, flow);
     scratch->date = flow->date;
     bool begun = flow->client_next != next, handed_over = flow->owner != owner;
+    if (begun)
+        flow->answered_ns = now;
     bool ends = s->flags & TCP_RST || (flow->server_ended && s->flags & TCP_ACK && s->ack == flow->server_end);
     spin_unlock(&flow->lock);
     if (handed_over)
@@ -542,9 +544,12 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
     struct flow *flow = map_lookup(&flows, &s->key);
     bool speaks = s->length || s->flags & (TCP_FIN | TCP_RST);
     if (!flow) {
-        if (speaks)
-            map_delete(&embryos, &s->key);
-        return TCX_NEXT;
+        if (!speaks || !map_delete(&embryos, &s->key))
+            return TCX_NEXT;
+        /* Another processor may have taken the connection over since. */
+        flow = map_lookup(&flows, &s->key);
+        if (!flow)
+            return TCX_NEXT;
     }
     u64 now = ktime_get_coarse_ns();
     u32 seq_add = 0, ack_add = 0;

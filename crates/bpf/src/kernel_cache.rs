@@ -307,14 +307,14 @@ impl KernelCache {
         std::iter::from_fn(|| self.log.next().map(|event| flows::answer(&event))).collect()
     }
 
-    /// Returns the time of a connection's last packet; `None` if the program never answered the connection. A server
-    /// asks this before it closes an idle connection.
+    /// Returns the time of the last answer to a connection; `None` if the program never answered it. A server asks this
+    /// before it closes an idle connection.
     ///
     /// # Errors
     /// [`BpfError::System`].
-    pub fn last_packet(&self, client: SocketAddr, server: SocketAddr) -> Result<Option<Nanos>, BpfError> {
+    pub fn last_answer(&self, client: SocketAddr, server: SocketAddr) -> Result<Option<Nanos>, BpfError> {
         match self.flows.get(&flows::key(client, server), 0) {
-            Ok(flow) => Ok(Some(flows::touched(&flow))),
+            Ok(flow) => Ok(Some(flows::answered(&flow)).filter(|at| *at > Nanos::ZERO)),
             Err(aya::maps::MapError::KeyNotFound) => Ok(None),
             Err(error) => Err(self.loaded.error("look a connection up", &error)),
         }

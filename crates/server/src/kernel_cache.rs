@@ -114,11 +114,11 @@ impl SharedCache {
         self.program().set_enabled(false);
     }
 
-    /// Returns the time since the last packet of a connection that the program answered; `None` for any other.
+    /// Returns the time since the program last answered a connection; `None` if it never did.
     fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
         let client: SocketAddr = getpeername(socket).ok()??.try_into().ok()?;
         let server: SocketAddr = getsockname(socket).ok()?.try_into().ok()?;
-        let last = self.program().last_packet(client, server).ok()??;
+        let last = self.program().last_answer(client, server).ok()??;
         Some(RealClock.now().saturating_sub(last))
     }
 

@@ -9,8 +9,8 @@ use crate::address_octets;
 
 /// `struct tuple` of `bpf/tcp_segment.h`.
 pub(super) type Key = [u8; 36];
-/// `struct flow` of `bpf/cache_memory.h`, which begins with the time of its last packet.
-pub(super) type Value = [u8; 168];
+/// `struct flow` of `bpf/cache_memory.h`, which begins with the times of its last packet and its last answer.
+pub(super) type Value = [u8; 176];
 
 /// The key of a connection.
 pub(super) fn key(client: SocketAddr, server: SocketAddr) -> Key {
@@ -31,6 +31,11 @@ pub(super) fn ends(key: &Key) -> (SocketAddr, SocketAddr) {
 /// The time of a connection's last packet.
 pub(super) fn touched(flow: &Value) -> Nanos {
     Nanos(u64::from_ne_bytes(flow[..8].try_into().expect("eight bytes")))
+}
+
+/// The time of a connection's last answer; 0 without one.
+pub(super) fn answered(flow: &Value) -> Nanos {
+    Nanos(u64::from_ne_bytes(flow[8..16].try_into().expect("eight bytes")))
 }
 
 /// `struct event`.

@@ -274,6 +274,13 @@ impl Client {
         assert_eq!(segment, None);
     }
 
+    /// Nothing but repetitions of a segment, which a slow machine causes, is on its way to the client.
+    pub fn receives_only_again(&mut self, segment: &Segment) {
+        while let Some(other) = self.wire.try_receive() {
+            assert_eq!((other.seq, other.flags), (segment.seq, segment.flags));
+        }
+    }
+
     /// Sends data, and counts it as sent.
     pub fn send(&mut self, data: &[u8]) {
         self.transmit(self.next, self.expected, ACK | PSH, data, &[]);

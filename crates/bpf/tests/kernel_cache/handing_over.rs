@@ -54,7 +54,7 @@ fn the_servers_end_is_repeated_until_the_client_has_it() {
     assert_eq!(fixture.cache.connections().unwrap(), 1);
     client.expected = fin.end();
     client.acknowledge();
-    client.receives_nothing();
+    client.receives_only_again(&fin);
     assert_eq!(fixture.cache.connections().unwrap(), 0);
 }
 

@@ -121,8 +121,11 @@ fn connections_are_forgotten_with_their_sockets() {
     let server = fixture.accept();
     exchange(&mut client, &request, 1000);
     let now = RealClock.now();
-    let last = fixture.cache.last_packet(client.from, fixture.address).unwrap().unwrap();
+    let last = fixture.cache.last_answer(client.from, fixture.address).unwrap().unwrap();
     assert!(last <= now && last + Nanos::SECOND * 60 > now);
+    // An acknowledgement is no answer.
+    client.acknowledge();
+    assert_eq!(fixture.cache.last_answer(client.from, fixture.address).unwrap(), Some(last));
     let later = now + HOUR;
     assert_eq!(fixture.cache.sweep(later, Nanos::SECOND, &mut exists).unwrap(), 0, "its socket is there");
     exchange(&mut client, &request, 1000);
@@ -132,7 +135,7 @@ fn connections_are_forgotten_with_their_sockets() {
     assert_eq!(fixture.cache.sweep(RealClock.now(), HOUR, &mut exists).unwrap(), 0, "it was there just now");
     assert_eq!(fixture.cache.sweep(later, Nanos::SECOND, &mut exists).unwrap(), 1);
     assert_eq!(fixture.cache.connections().unwrap(), 0);
-    assert_eq!(fixture.cache.last_packet(client.from, fixture.address).unwrap(), None);
+    assert_eq!(fixture.cache.last_answer(client.from, fixture.address).unwrap(), None);
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Observer {
         }
     }
 
-    /// Returns the time since the last packet of a connection that the kernel cache answered; `None` for any other.
+    /// Returns the time since the kernel cache last answered a connection; `None` if it never did.
     pub fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
         self.shared.idle_for(socket)
     }
