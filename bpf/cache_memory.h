@@ -136,6 +136,8 @@ enum owner {
     KERNELS,
 };
 
+#define NANOSECONDS_PER_SECOND 1000000000
+
 /*
  * A connection on which the program has answered a request.
  *

@@ -374,8 +374,6 @@ apart int is_last(struct __sk_buff *packet) {
     return state_in_kernel(packet, s) == TCP_LAST_ACK;
 }
 
-#define NANOSECONDS_PER_SECOND 1000000000
-
 /* Counts an answer, and logs it if answers are logged. */
 apart int note_answered(u64 now) {
     struct scratch *scratch = scratch_of(IN);
@@ -506,8 +504,7 @@ inlined int from_client(struct __sk_buff *packet, u32 link_header) {
     fill_in(&scratch->plan, flow);
     scratch->date = flow->date;
     bool begun = flow->client_next != next, handed_over = flow->owner != owner;
-    if (begun)
-        flow->answered_ns = now;
+    flow->answered_ns = begun ? now : flow->answered_ns;
     bool ends = s->flags & TCP_RST || (flow->server_ended && s->flags & TCP_ACK && s->ack == flow->server_end);
     spin_unlock(&flow->lock);
     if (handed_over)
@@ -543,14 +540,11 @@ inlined int from_server(struct __sk_buff *packet, u32 link_header) {
     }
     struct flow *flow = map_lookup(&flows, &s->key);
     bool speaks = s->length || s->flags & (TCP_FIN | TCP_RST);
-    if (!flow) {
-        if (!speaks || !map_delete(&embryos, &s->key))
-            return TCX_NEXT;
-        /* Another processor may have taken the connection over since. */
+    /* Without an embryo, another processor may have just taken the connection over. */
+    if (!flow && speaks && map_delete(&embryos, &s->key))
         flow = map_lookup(&flows, &s->key);
-        if (!flow)
-            return TCX_NEXT;
-    }
+    if (!flow)
+        return TCX_NEXT;
     u64 now = ktime_get_coarse_ns();
     u32 seq_add = 0, ack_add = 0;
     bool reset = false;
