@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
-use rustix::net::{getsockname, sockopt};
+use rustix::net::sockopt;
 use sys::netlink::{Link, LinkAddress, Route};
+use sys::socket::local_address;
 
 use crate::error::{BpfError, system};
 
@@ -104,7 +105,7 @@ impl Bound {
 }
 
 fn bound_to(listener: BorrowedFd<'_>) -> std::io::Result<Bound> {
-    let address: SocketAddr = getsockname(listener)?.try_into()?;
+    let address = local_address(listener)?;
     let dual = address.is_ipv6() && !sockopt::ipv6_v6only(listener)?;
     Ok(Bound { address: address.ip().to_canonical(), port: address.port(), dual })
 }

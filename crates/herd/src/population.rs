@@ -19,7 +19,7 @@ use sys::cpu;
 use sys::epoll::{self, Operation, bits};
 use sys::process::Child;
 use sys::shared::SharedArray;
-use sys::socket::steer_by_cpu;
+use sys::socket::{local_address, steer_by_cpu};
 use wake::Event;
 
 use crate::board::Board;
@@ -190,9 +190,7 @@ fn listen(wait: Wait, waiters: usize) -> io::Result<(Vec<Arc<OwnedFd>>, SocketAd
         sockopt::set_socket_reuseport(&socket, wait.has_own_listeners())?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        address = rustix::net::getsockname(&socket)?
-            .try_into()
-            .map_err(|_| io::Error::other("a TCP socket has an internet address"))?;
+        address = local_address(&socket)?;
         listeners.push(Arc::new(socket));
     }
     if wait == Wait::Steered {

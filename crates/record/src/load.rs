@@ -322,6 +322,13 @@ pub struct Population {
     pub latency_intended_ns: Latency,
 }
 
+impl Population {
+    /// Tells whether more than a tenth of the clients had no connection when the measured time began.
+    pub fn is_short(&self) -> bool {
+        10 * self.open_at_start < 9 * self.clients
+    }
+}
+
 /// A threshold with the measured figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {

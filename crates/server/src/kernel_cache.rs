@@ -28,9 +28,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits};
-use rustix::net::{getpeername, getsockname};
+use rustix::net::getpeername;
 use site::Hosts;
 use sys::netlink::SocketDiagnostics;
+use sys::socket::local_address;
 
 use crate::counters::KernelCacheCounts;
 use crate::error::ServeError;
@@ -117,7 +118,7 @@ impl SharedCache {
     /// Returns the time since the program last answered a connection; `None` if it never did.
     fn idle_for(&self, socket: BorrowedFd<'_>) -> Option<Nanos> {
         let client: SocketAddr = getpeername(socket).ok()??.try_into().ok()?;
-        let server: SocketAddr = getsockname(socket).ok()?.try_into().ok()?;
+        let server = local_address(socket).ok()?;
         let last = self.program().last_answer(client, server).ok()??;
         Some(RealClock.now().saturating_sub(last))
     }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::Nanos;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 use sys::poll::{self, PollFd, bits};
-use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections};
+use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local_address};
 
 /// True once another process accepts from this process's listening sockets. Global, as the sockets belong to the
 /// process.
@@ -267,11 +267,6 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
     sockopt::set_socket_reuseport(&socket, shared)?;
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
-}
-
-fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    let address = rustix::net::getsockname(socket)?;
-    address.try_into().map_err(|_| io::Error::other("a TCP socket has an internet address"))
 }
 
 /// Connects clients, and waits until all of them are in the accept queue.

@@ -2,12 +2,22 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use base::Nanos;
 
 use crate::check;
 use crate::reuseport::{self, Op, attach_filter, statement};
+
+/// The address that a socket is bound to (`getsockname`).
+///
+/// # Errors
+/// The socket has no internet address.
+pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    let address = rustix::net::getsockname(socket)?;
+    address.try_into().map_err(|_| io::Error::other("a TCP socket has an internet address"))
+}
 
 /// A listener's accept queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -154,10 +154,7 @@ impl Run<'_> {
         }
         // Hot and cold clients have no connection between two sessions.
         let holds = |name: &str| !name.starts_with("hot:") && !name.starts_with("cold:");
-        let is_short = |(name, found): (&String, &record::load::Population)| {
-            holds(name) && 10 * found.open_at_start < 9 * found.clients
-        };
-        if seen.load.populations.iter().any(is_short) {
+        if seen.load.populations.iter().any(|(name, found)| holds(name) && found.is_short()) {
             trial.flaws.push(Flaw::ClientsMissing);
         }
         if metrics::foreign(&seen) > self.experiment.plan.noise {

@@ -168,9 +168,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Ends a session: its unfinished requests all get this outcome, and the retry policy may offer them
     /// again.
     pub(super) fn end_session(&mut self, session: Session, outcome: Outcome, now: Nanos) {
-        // The users of a closed loop have due times of their own.
-        let intended = session.next_due().unwrap_or(now);
-        self.over(&session, Again { intended, ..Again::rest(&session) }, outcome, now);
+        self.over(&session, Again::rest(&session, now), outcome, now);
         self.metrics.end(session.account, outcome);
     }
 }

@@ -12,8 +12,13 @@ use crate::plan::draws::Draws;
 use crate::plan::retry::Retry;
 
 impl Again {
-    /// All requests that a session had left when it broke off.
-    pub(super) fn rest(session: &Session) -> Again {
+    /// All requests that a session had left when it broke off, from the next that is due. The users of a closed loop have
+    /// due times of their own.
+    pub(super) fn rest(session: &Session, now: Nanos) -> Again {
+        Again { intended: session.next_due().unwrap_or(now), ..Again::of(session) }
+    }
+
+    fn of(session: &Session) -> Again {
         Again {
             requests: session.account.left(),
             request: session.request,
@@ -30,7 +35,7 @@ impl Again {
         // on the server's replies.
         let draws = Draws::new(!session.draws.clone().bits());
         let frees_place = session.frees_place && session.account.left() == 0;
-        Again { requests: 1, draws, frees_place, ..Again::rest(session) }
+        Again { requests: 1, draws, frees_place, ..Again::of(session) }
     }
 }
 

@@ -368,8 +368,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             }
         }
         if rest > 0 {
-            let intended = session.next_due().unwrap_or(now);
-            let again = Again { requests: rest, intended, ..Again::rest(&session) };
+            let again = Again { requests: rest, ..Again::rest(&session, now) };
             self.over(&session, again, outcome, now);
         }
         self.metrics.end(session.account, outcome);

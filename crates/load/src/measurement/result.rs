@@ -56,7 +56,6 @@ pub(crate) fn result(
     manifest: Manifest,
 ) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
-    let missing = missing(plan, share, &reports.populations);
     let unsent_packets = reports.unsent_packets();
     let ThreadReport { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
@@ -67,7 +66,6 @@ pub(crate) fn result(
         ended,
         late: totals.lateness.count_between(LATENESS_P99_MAX.0 + 1, u64::MAX),
         of_run: assembly.totals(),
-        missing,
         unsent_packets,
         tls_failure: reports.tls_failure,
     };
@@ -123,8 +121,6 @@ struct Aside {
     late: u64,
     /// The outcomes and the established connections of the whole run, warm-up included.
     of_run: (Outcomes, u64),
-    /// What the populations lack, a sentence each.
-    missing: Vec<String>,
     unsent_packets: u64,
     tls_failure: Option<String>,
 }
@@ -143,7 +139,7 @@ fn judge(plan: &Plan, result: &mut LoadResult, aside: Aside) {
         outcomes_of_run: &outcomes_of_run,
         established,
         populations: &result.populations,
-        missing: aside.missing,
+        missing: missing(plan, &result.populations),
         given_up: result.retries.given_up,
         unsent_packets: aside.unsent_packets,
         rate_changes: plan.tempo.changes(),
@@ -166,11 +162,9 @@ fn target_per_s(plan: &Plan, share: Share) -> Option<f64> {
 }
 
 /// The sentences about populations that are smaller than asked.
-fn missing(plan: &Plan, share: Share, reports: &[ThreadReport]) -> Vec<String> {
-    let of = |(population, report): (&Population, &ThreadReport)| {
-        population.missing(share.of(population.clients()), report.open[0])
-    };
-    plan.config.populations.iter().zip(reports).filter_map(of).collect()
+fn missing(plan: &Plan, found: &BTreeMap<String, record::Population>) -> Vec<String> {
+    let of = |population: &Population| population.missing(found.get(&population.to_string())?);
+    plan.config.populations.iter().filter_map(of).collect()
 }
 
 /// The latencies of one kind of clients.

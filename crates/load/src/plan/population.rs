@@ -58,15 +58,14 @@ impl Population {
         }
     }
 
-    /// A warning for connections of `clients` clients that were missing when the measured time began, for whatever reason. Hot and
-    /// cold clients have no connection between two sessions.
-    pub(crate) fn missing(&self, clients: u32, open_at_start: u64) -> Option<String> {
-        let clients = u64::from(clients);
-        let is_missing = self.sessions().is_none() && open_at_start < clients - clients / 10;
-        is_missing.then(|| {
+    /// A warning for connections that were missing when the measured time began, for whatever reason. Hot and cold clients
+    /// have no connection between two sessions.
+    pub(crate) fn missing(&self, found: &record::Population) -> Option<String> {
+        (self.sessions().is_none() && found.is_short()).then(|| {
             format!(
-                "Only {open_at_start} of the {clients} connections of population {self} were open when the measured \
-                 time began; raise --warmup, or the server's connection limit."
+                "Only {} of the {} connections of population {self} were open when the measured time began; raise \
+                 --warmup, or the server's connection limit.",
+                found.open_at_start, found.clients
             )
         })
     }

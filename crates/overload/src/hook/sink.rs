@@ -43,7 +43,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use sys::errno::{Failure, classify};
 use sys::poll::{PollFd, bits};
 use sys::reuseport::attach;
-use sys::socket::accept_queue;
+use sys::socket::{accept_queue, local_address};
 
 use super::program::Program;
 pub use super::program::Routing;
@@ -272,10 +272,6 @@ impl Joining<'_> {
         let address = self.address;
         move |cause| SinkError::System { address, what, cause }
     }
-}
-
-fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    Ok(rustix::net::getsockname(socket)?.try_into()?)
 }
 
 fn stream(address: SocketAddr) -> io::Result<OwnedFd> {

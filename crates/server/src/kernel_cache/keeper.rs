@@ -183,18 +183,19 @@ impl Keeper {
         for Candidate { key, bytes } in candidates {
             let looked = RealClock.now();
             let Some(response) = self.renderer.render(&bytes) else { continue };
-            let mut program = self.shared.program();
             if let Some(held) = self.contents.get(&key) {
                 if held.response == response {
-                    program.know(&bytes, held.object);
+                    self.shared.program().know(&bytes, held.object);
                 }
                 continue;
             }
+            // Compared before the program is locked, which loops wait for.
             let same = self.contents.values().filter(|held| held.response == response).count();
             if same >= MOST_ALIKE {
                 self.counts.kernel_cache_objects_refused += 1;
                 continue;
             }
+            let mut program = self.shared.program();
             let Some(object) = program.put(&response.bytes, response.date_at, looked) else {
                 self.counts.kernel_cache_objects_refused += 1;
                 continue;

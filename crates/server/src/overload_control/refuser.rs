@@ -48,8 +48,8 @@ pub struct Chosen {
 
 impl Refuser {
     /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. The
-    /// groups of the listeners may have `inherited` sinks already. Blocks during one connection over the loopback interface, at most a second. A driver that restarts its device for XDP
-    /// takes longer.
+    /// groups of the listeners may have `inherited` sinks already. Blocks during one connection over the loopback
+    /// interface, at most a second. A driver that restarts its device for XDP takes longer.
     pub fn choose(
         asked: Option<OverloadHook>,
         sets: &[Vec<Listener>],

@@ -301,7 +301,7 @@ fn a_successor_gets_the_sinks_and_makes_those_that_it_lacks() {
     assert_eq!((&cookies(&successor)[..1], cookies(&successor).len()), (&before[..], 2));
     let mut hooks = [successor.hook(0), successor.hook(1)];
     for hook in &mut hooks {
-        // What the predecessor refused is not counted again.
+        // The count begins anew.
         assert_eq!(hook.refused().unwrap(), 0);
         hook.admit(&share(0.0)).unwrap();
     }

@@ -355,18 +355,22 @@ impl Dispatching {
     /// Leaves connections in the accept queue, whose length overload control bounds, until workers have room.
     /// Meanwhile a worker closes the longest-idle connection.
     fn wait_for_room(&mut self) -> Look {
-        let Parts { pool, fleet, .. } = &self.parts;
-        self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now);
+        self.reclaim();
         Look::Stop(PhaseEnd::Pause(self.now + RECLAIM_PAUSE))
     }
 
     /// Makes a worker close the longest-idle connection, or turns the new one away.
     fn make_room(&mut self, index: usize, short: Short) -> Look {
-        let Parts { pool, fleet, .. } = &self.parts;
-        if self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now) {
+        if self.reclaim() {
             return Look::Stop(PhaseEnd::Pause(self.now + RECLAIM_PAUSE));
         }
         self.parts.listeners.turn_away(index, short, self.now, &mut self.counts)
+    }
+
+    /// Asks the answering worker with the longest-idle connection to close it. Returns true if there will be room.
+    fn reclaim(&mut self) -> bool {
+        let Parts { pool, fleet, .. } = &self.parts;
+        self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now)
     }
 
     /// Puts a connection into the outbox of a worker, and starts the worker if necessary.
@@ -401,9 +405,8 @@ impl Dispatching {
                 return;
             }
             if !self.parts.pool.has_room(self.now) {
-                // Nothing is accepted meanwhile, so no newcomer makes room.
-                let Parts { pool, fleet, .. } = &self.parts;
-                self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now);
+                // The dispatcher accepts nothing meanwhile, so `make_room` does not come to it.
+                self.reclaim();
                 self.retry_at = Some(self.now + RETRY);
                 return;
             }
