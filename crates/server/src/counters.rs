@@ -123,15 +123,15 @@ base::counts! {
 base::counts! {
     /// A dispatcher's decisions by reason (SMPED), and their results.
     pub struct Decisions {
-        /// Connections placed with a worker that had no connection (step 1).
+        /// Connections placed with a worker that had no connection.
         placed_on_idle_worker,
-        /// Connections placed with the worker that came first by the schedule (step 3).
+        /// Connections placed with the worker that came first by the schedule.
         placed_on_first_worker,
-        /// Connections placed with a worker started because the first was full (step 4).
+        /// Connections placed with a worker started because the first was full.
         placed_on_new_worker,
-        /// Connections placed with another worker because the first was full and the pool could not grow (step 5).
+        /// Connections placed with another worker because the first was full and the pool could not grow.
         placed_on_next_worker,
-        /// Times that a new connection found all workers full (step 6).
+        /// Times that a new connection found all workers full.
         all_workers_full,
         /// Times that a worker did not answer within 100 ms. Its untouched connections were placed anew.
         workers_silent,
