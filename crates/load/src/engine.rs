@@ -134,10 +134,10 @@ pub(crate) struct Settings<'a> {
     pub pending_follows_rate: bool,
     /// The highest rate of sessions per second in this thread; `None` for sessions without a rate.
     pub rate_peak: Option<PerSecond>,
-    /// The measured window.
+    /// The measured window. Requests due in it count in the latencies.
     pub window: Window,
-    /// Sessions scheduled in this window count in the ledger, and their requests in the latencies. It is the
-    /// measured window; for a population it is the whole run.
+    /// Sessions scheduled in this window count in the ledger. It is the measured window; for a population it is the
+    /// whole run, because its sessions begin in the warm-up. The latencies of holders follow their ledger.
     pub counted: Window,
     pub interval: Nanos,
 }

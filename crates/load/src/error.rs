@@ -74,6 +74,12 @@ pub enum LoadError {
         /// The setting's name on the command line.
         setting: &'static str,
     },
+    /// An open loop never waits between two sessions.
+    #[error(
+        "--think is the time between two requests of a connection, and each has one; add --requests-per-connection, or \
+         leave --think out"
+    )]
+    Think,
     /// A setting that a pair of establisher and handler does not support.
     #[error("--client s-client-pair: {why}")]
     Pair {

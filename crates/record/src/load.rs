@@ -318,7 +318,7 @@ pub struct Population {
     pub open_at_end: u64,
     /// Complete replies of any status in the measured time, per second.
     pub replies_per_s: f64,
-    /// The same as `latency_intended_ns` of the run; empty for idle clients.
+    /// The same as `latency_intended_ns` of the run; of slow clients since the run began, and empty for idle clients.
     pub latency_intended_ns: Latency,
 }
 

@@ -199,6 +199,7 @@ pub struct LoadFlags {
     /// idle:N holds connections and sends nothing; idle:N,half-request sends half of a request first. A
     /// connection that the server closes is opened again after 1 s.
     /// hot:N sends a request every 0 to 20 ms, 5 on a connection; cold:N one every 5 s, 20 on a connection.
+    /// hot:N,REQUESTS and cold:N,REQUESTS send that many on a connection.
     /// slow-read and slow-send read or send at that rate. They give up after --request-timeout without a byte.
     #[arg(long, value_name = "POPULATION", help_heading = LOAD, hide_short_help = true, verbatim_doc_comment)]
     pub population: Vec<Population>,

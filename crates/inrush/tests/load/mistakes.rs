@@ -31,6 +31,7 @@ fn workloads_that_make_no_sense_are_named_with_the_reason() {
     check(&["--workload=web"], &["--workload", "'web'", "urls:FILE, hot or cold"]);
     check(&["--workload=urls:/no/such/file"], &["--workload", "/no/such/file", "No such file"]);
     check(&["--workload=hot", "--think=fast"], &["--think", "'fast'", "0..20ms"]);
+    check(&["--rate=5", "--think=1s"], &["--think is the time between", "--requests-per-connection"]);
     check(&["--workload=specweb99", "http://127.0.0.1:9/b"], &["--workload specweb99:20", "give one"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("urls");

@@ -63,7 +63,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let (held, given_up) = (self.connections.held(), self.retries.given_up());
         // Before the connections close all at once, which may fill the link.
         let unsent_packets = self.transport.unsent_packets();
-        let counted = self.settings.counted;
+        let window = self.settings.window;
         for key in self.connections.keys() {
             if self.settings.streams.is_some() {
                 self.leave_in_flight(key, ending.at);
@@ -71,12 +71,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let Some(connection) = self.connections.remove(key) else { continue };
             let session = connection.session;
             let due = u32::from(!matches!(connection.phase, Phase::Thinking { .. }));
-            self.metrics.recorder.unanswered(due, counted.contains(session.intended));
+            self.metrics.recorder.unanswered(due, window.contains(session.intended));
             self.metrics.ledger.in_flight(session.account, due);
             self.transport.close(connection.wire.socket);
         }
         for again in self.retries.waiting() {
-            self.metrics.recorder.unanswered(again.requests, counted.contains(again.intended));
+            self.metrics.recorder.unanswered(again.requests, window.contains(again.intended));
         }
         let report = ThreadReport { given_up, unsent_packets, ..self.metrics.close(ending.at, held, tell) };
         let clock = &self.clock;

@@ -123,7 +123,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.metrics.recorder.correct(now, correct, self.settings.counted.contains(intended));
+            self.metrics.recorder.correct(now, correct, self.settings.window.contains(intended));
         }
         outcome
     }

@@ -70,7 +70,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if outcome == Outcome::Ok {
             return false;
         }
-        let (requests, measured) = (again.requests, self.settings.counted.contains(again.intended));
+        let (requests, measured) = (again.requests, self.settings.window.contains(again.intended));
         let is_retried = Retry::is_worth_it(outcome) && self.retries.put_in(again, now);
         if !is_retried {
             self.metrics.recorder.unanswered(requests, measured);

@@ -391,7 +391,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let waiting = session.due_before(until, rest, self.settings.workload);
         let mut count = 0;
         for (due, requests) in streams.iter().map(|stream| (stream.intended, 1)).chain(waiting) {
-            self.metrics.recorder.unanswered(requests, self.settings.counted.contains(due));
+            self.metrics.recorder.unanswered(requests, self.settings.window.contains(due));
             count += requests;
         }
         if let Some(session) = self.close(key) {

@@ -207,6 +207,7 @@ fn populations(
 ) -> BTreeMap<String, record::Population> {
     let record = |(population, report): (&Population, &ThreadReport)| {
         let replies = report.totals.replies as f64;
+        let timed = population.sessions().map_or(ended, |_| ended.saturating_sub(plan.config.warmup));
         let record = record::Population {
             clients: u64::from(share.of(population.clients())),
             offered: report.ledger.all().offered(),
@@ -219,7 +220,7 @@ fn populations(
             latency_intended_ns: Latency::new(
                 &report.totals.latency_intended,
                 report.totals.unanswered,
-                observable(plan, ended).0,
+                observable(plan, timed).0,
             ),
         };
         (population.to_string(), record)

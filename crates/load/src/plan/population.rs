@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `idle:N` | holds a connection and sends nothing |
 //! | `idle:N,half-request` | holds a connection after sending the first half of a request |
-//! | `hot:N` | sends a request every 0 to 20 ms, five per connection (SMPED) |
-//! | `cold:N` | sends a request every 5 s, twenty per connection (SMPED) |
+//! | `hot:N[,REQUESTS]` | sends a request every 0 to 20 ms, REQUESTS per connection, otherwise five (SMPED) |
+//! | `cold:N[,REQUESTS]` | sends a request every 5 s, REQUESTS per connection, otherwise twenty (SMPED) |
 //! | `slow-read:N,RATE` | sends one request per connection and reads the reply at RATE bytes per second |
 //! | `slow-send:N,RATE` | sends one request per connection at RATE bytes per second and reads the reply |
 //!
@@ -37,8 +37,8 @@ pub struct Population {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Idle { half_request: bool },
-    Hot,
-    Cold,
+    Hot { requests: Option<NonZeroU32> },
+    Cold { requests: Option<NonZeroU32> },
     SlowRead { bytes_per_s: NonZeroU64 },
     SlowSend { bytes_per_s: NonZeroU64 },
 }
@@ -51,11 +51,12 @@ impl Population {
 
     /// Session length and think time of clients that the ordinary engine runs; `None` for holders.
     pub(crate) fn sessions(&self) -> Option<(Length, Think)> {
-        match self.manner {
-            Manner::Hot => Some(HOT),
-            Manner::Cold => Some(COLD),
-            Manner::Idle { .. } | Manner::SlowRead { .. } | Manner::SlowSend { .. } => None,
-        }
+        let ((length, think), requests) = match self.manner {
+            Manner::Hot { requests } => (HOT, requests),
+            Manner::Cold { requests } => (COLD, requests),
+            Manner::Idle { .. } | Manner::SlowRead { .. } | Manner::SlowSend { .. } => return None,
+        };
+        Some((requests.map_or(length, |requests| Length::Uniform(requests.get()..=requests.get())), think))
     }
 
     /// A warning for connections that were missing when the measured time began, for whatever reason. Hot and cold clients
@@ -105,8 +106,8 @@ fn parse(text: &str) -> Option<Population> {
     let manner = match (kind, detail) {
         ("idle", None) => Manner::Idle { half_request: false },
         ("idle", Some("half-request")) => Manner::Idle { half_request: true },
-        ("hot", None) => Manner::Hot,
-        ("cold", None) => Manner::Cold,
+        ("hot", requests) => Manner::Hot { requests: requests.map(str::parse).transpose().ok()? },
+        ("cold", requests) => Manner::Cold { requests: requests.map(str::parse).transpose().ok()? },
         ("slow-read", Some(rate)) => Manner::SlowRead { bytes_per_s: byte_rate(rate)? },
         ("slow-send", Some(rate)) => Manner::SlowSend { bytes_per_s: byte_rate(rate)? },
         _ => return None,
@@ -126,8 +127,10 @@ impl fmt::Display for Population {
         match self.manner {
             Manner::Idle { half_request: false } => write!(f, "idle:{clients}"),
             Manner::Idle { half_request: true } => write!(f, "idle:{clients},half-request"),
-            Manner::Hot => write!(f, "hot:{clients}"),
-            Manner::Cold => write!(f, "cold:{clients}"),
+            Manner::Hot { requests: None } => write!(f, "hot:{clients}"),
+            Manner::Hot { requests: Some(requests) } => write!(f, "hot:{clients},{requests}"),
+            Manner::Cold { requests: None } => write!(f, "cold:{clients}"),
+            Manner::Cold { requests: Some(requests) } => write!(f, "cold:{clients},{requests}"),
             Manner::SlowRead { bytes_per_s } => {
                 write!(f, "slow-read:{clients},{}/s", Bytes(bytes_per_s.get()))
             }
@@ -148,7 +151,9 @@ mod tests {
             "idle:6000",
             "idle:1,half-request",
             "hot:50",
+            "hot:50,1",
             "cold:300",
+            "cold:300,1000",
             "slow-read:50,1KiB/s",
             "slow-send:20,10B/s",
         ] {
@@ -157,6 +162,10 @@ mod tests {
         let plain: Population = "slow-send:20, 10".parse().unwrap();
         assert_eq!(plain.to_string(), "slow-send:20,10B/s");
         assert_eq!(plain.clients(), 20);
+        let [usual, long] =
+            ["cold:3", "cold:3,1000"].map(|text| text.parse::<Population>().unwrap().sessions());
+        assert_eq!(usual, Some(COLD));
+        assert_eq!(long, Some((Length::Uniform(1000..=1000), COLD.1)));
     }
 
     #[test]
@@ -168,6 +177,8 @@ mod tests {
             "idle:x",
             "idle:5,whole-request",
             "hot:5,1KiB/s",
+            "hot:5,",
+            "cold:5,0",
             "slow-read:5",
             "slow-send:5,0",
             "busy:5",

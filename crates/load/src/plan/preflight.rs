@@ -24,7 +24,8 @@ use crate::plan::window::Window;
 use crate::plan::workload::{Length, Think};
 pub use refusals::RATE_UNASKED;
 use refusals::{
-    check_conduct, check_http2, check_pair, check_populations, check_stack, check_times, single_target,
+    check_conduct, check_http2, check_pair, check_populations, check_stack, check_think, check_times,
+    single_target,
 };
 
 /// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
@@ -56,6 +57,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let population_workloads = config.populations.iter().map(|population| of_population(&config, population));
     let population_workloads = population_workloads.collect();
     check_conduct(&config, &workload, target)?;
+    check_think(&config, &workload)?;
     check_pair(&config, &workload)?;
     check_stack(&config)?;
     check_http2(&config)?;

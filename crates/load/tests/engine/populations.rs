@@ -93,6 +93,7 @@ fn hot_and_cold_clients_wait_for_their_replies_and_think() {
     assert_sessions(cold, 3, 20);
     let sessions = cold.connections.established;
     assert_eq!(cold.outcomes.get(Outcome::Ok), sessions, "their second requests are 5 s away");
+    assert_eq!(cold.latency_intended_ns.answered.count, 0, "all of them asked in the warm-up");
 }
 
 #[test]

@@ -44,6 +44,15 @@ pub(super) fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
     first.resolve()
 }
 
+/// Refuses a think time that no client would take. The clients of a closed loop also think between two sessions.
+pub(super) fn check_think(config: &Config, workload: &Workload) -> Result<(), LoadError> {
+    let is_open = matches!(config.client, Client::SClient { .. });
+    match config.think {
+        Some(_) if is_open && workload.mean_session_length() == 1.0 => Err(LoadError::Think),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses settings that a pair does not support.
 pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), LoadError> {
     let why = match config {
