@@ -18,7 +18,6 @@ mod answers;
 mod load;
 mod weight;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -39,29 +38,23 @@ const REGULAR: Nanos = Nanos::from_secs(5);
 /// The port of the agent check.
 pub struct AgentCheck {
     /// Its address.
-    pub address: SocketAddr,
+    pub address: AdminAddress,
     running: LoopHandle,
     drain: Drain,
 }
 
 impl AgentCheck {
-    /// Answers at `address` with the weight that follows from the load that `meter` reads. Counts in `evicted` the
+    /// Answers at `listener` with the weight that follows from the load that `meter` reads. Counts in `evicted` the
     /// connections that it closes to make room.
     ///
     /// # Errors
-    /// [`ServeError`]: the address, descriptors, the thread.
+    /// [`ServeError`]: descriptors, the thread.
     pub fn start(
-        address: SocketAddr,
+        listener: AdminListener,
         meter: Meter,
         evicted: Arc<AtomicU64>,
     ) -> Result<AgentCheck, ServeError> {
-        let wanted = AdminAddress::Internet(address);
-        let listener = AdminListener::open(&wanted)
-            .map_err(|cause| ServeError::ListenAside { address: wanted.clone(), cause })?;
-        let address = match listener.address {
-            AdminAddress::Internet(address) => address,
-            AdminAddress::File(_) => address,
-        };
+        let address = listener.address.clone();
         let stop = Stop::new().map_err(system("make an eventfd"))?;
         let now = RealClock::new().now();
         let drain = Drain::default();

@@ -126,6 +126,8 @@ impl Server {
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
         let Inherited { listeners, admin, ticket_keys, is_activated } = inherited;
+        // From the first loop on, a predecessor is without overload control: what may fail comes before.
+        let Aside { admin, admin_socket, agent } = Aside::listen(&config, admin)?;
         // The quota is read now, because a confined server cannot read it.
         let measures = config.agent_check.is_some() || config.load_reports;
         let quota = measures.then(sys::cpu::quota).flatten();
@@ -155,15 +157,14 @@ impl Server {
         if let Some(reports) = plan.load_reports() {
             reports.begin(meter(), RealClock::new().now());
         }
-        let agent = plan.config.agent_check;
-        let agent =
-            agent.map(|address| AgentCheck::start(address, meter(), Arc::clone(&evicted))).transpose()?;
-        let settings = plan.config.admin.as_ref();
-        let start = |settings| start_admin(architecture, &plan, settings, admin, &loops, &refusals, evicted);
-        let (admin, admin_socket) = settings.map(start).transpose()?.unzip();
-        let predecessor = starter.map(|starter| {
-            Predecessor::new(starter, plan.take_copies(), admin_socket.flatten(), is_activated)
+        let start = |listener| AgentCheck::start(listener, meter(), Arc::clone(&evicted));
+        let agent = agent.map(start).transpose()?;
+        let admin = admin.zip(plan.config.admin.as_ref()).map(|(listener, settings)| {
+            start_admin(architecture, &plan, listener, settings, &loops, &refusals, evicted)
         });
+        let admin = admin.transpose()?;
+        let predecessor =
+            starter.map(|starter| Predecessor::new(starter, plan.take_copies(), admin_socket, is_activated));
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
         Ok(Server {
             unvouched: hosts::unvouched(&plan.config, plan.settings.tls()),
@@ -216,11 +217,11 @@ impl Server {
     }
 
     /// Returns the address of the agent check.
-    pub fn agent_address(&self) -> Option<SocketAddr> {
-        self.agent.as_ref().map(|agent| agent.address)
+    pub fn agent_address(&self) -> Option<&AdminAddress> {
+        self.agent.as_ref().map(|agent| &agent.address)
     }
 
-    /// Waits for SIGTERM or SIGINT, then shuts down; a second signal ends the process at once. At SIGHUP it opens the
+    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP it opens the
     /// access log anew, reads certificates again, and gets the configuration from `reread`. It applies the
     /// accept-limit, the limits and timeouts of the protocol, and the rules of the site. It also reads certificates
     /// again when their files have changed. At SIGUSR2 it hands over to a newer program, and shuts down once that
@@ -244,7 +245,7 @@ impl Server {
                     if self.hands_over() || self.service_manager.keeps_sockets() {
                         pass_on();
                     }
-                    end_at_the_next_signal();
+                    end_when_asked_twice(1);
                     return self.shut_down();
                 }
                 Some(Signal::Upgrade) => self.begin_to_hand_over(),
@@ -257,7 +258,7 @@ impl Server {
             self.service_manager.alive();
             if self.hands_over() {
                 pass_on();
-                end_at_the_next_signal();
+                end_when_asked_twice(0);
                 return self.shut_down();
             }
         }
@@ -422,11 +423,13 @@ fn held<T>(mutex: &mut Mutex<T>) -> &mut T {
     mutex.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the process at the second signal, without waiting for connections to finish.
-fn end_at_the_next_signal() {
-    let body = || {
+/// Ends the process at the second request to end, of which `asked` have come, without waiting for connections to
+/// finish. A hand-over is none: systemd asks both processes when it stops the service.
+fn end_when_asked_twice(mut asked: u32) {
+    let body = move || {
         while let Ok(signal) = signal::wait(None) {
-            if matches!(signal, Some(Signal::Terminate | Signal::Interrupt)) {
+            asked += u32::from(matches!(signal, Some(Signal::Terminate | Signal::Interrupt)));
+            if asked == 2 {
                 sys::say!("inrush: asked to end twice: not waiting for connections to finish");
                 std::process::exit(1);
             }
@@ -436,37 +439,53 @@ fn end_at_the_next_signal() {
     let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
 }
 
-/// Listens for the admin interface, on a predecessor's socket if that has one for the address. Also returns a copy of
-/// the socket for a successor, if there may be one.
+/// The listening sockets of the side servers.
+struct Aside {
+    admin: Option<AdminListener>,
+    /// A copy of the admin interface's socket for a successor, if there may be one.
+    admin_socket: Option<AdminSocket>,
+    agent: Option<AdminListener>,
+}
+
+impl Aside {
+    /// Listens for the side servers that the configuration asks for.
+    fn listen(config: &ServeConfig, inherited: Option<(String, OwnedFd)>) -> Result<Aside, ServeError> {
+        let address = config.admin.as_ref().map(|settings| &settings.address);
+        let admin = address.map(|address| listen_for_admin(address, inherited)).transpose()?;
+        let copied = admin.as_ref().filter(|_| config.upgrade == Switch::On);
+        let copied = copied.map(|listener| listener.socket().try_clone_to_owned()).transpose();
+        let agent = config.agent_check.map(AdminAddress::Internet);
+        Ok(Aside {
+            admin_socket: address.cloned().zip(copied.map_err(system("copy a socket"))?),
+            admin,
+            agent: agent.as_ref().map(side_servers::listen).transpose()?,
+        })
+    }
+}
+
+/// Listens for the admin interface, on a predecessor's socket if that has one for the address.
 fn listen_for_admin(
     address: &AdminAddress,
     inherited: Option<(String, OwnedFd)>,
-    upgrade: Switch,
-) -> Result<(AdminListener, Option<AdminSocket>), ServeError> {
-    let listener = match inherited.filter(|(of, _)| *of == address.to_string()) {
+) -> Result<AdminListener, ServeError> {
+    match inherited.filter(|(of, _)| *of == address.to_string()) {
         Some((_, socket)) => AdminListener::inherited(address, socket)
-            .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause })?,
-        None => side_servers::listen(address)?,
-    };
-    let copy = match upgrade {
-        Switch::On => Some(listener.socket().try_clone_to_owned().map_err(system("copy a socket"))?),
-        Switch::Off => None,
-    };
-    Ok((listener, copy.map(|socket| (address.clone(), socket))))
+            .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause }),
+        None => side_servers::listen(address),
+    }
 }
 
 /// Starts the admin interface, a small server of its own.
 fn start_admin(
     architecture: &Architecture,
     plan: &Plan,
+    listener: AdminListener,
     settings: &AdminSettings,
-    inherited: Option<(String, OwnedFd)>,
     loops: &[LoopHandle],
     refusals: &LoopHandle,
     agent_evicted: Arc<AtomicU64>,
-) -> Result<(SideServer, Option<AdminSocket>), ServeError> {
+) -> Result<SideServer, ServeError> {
     let AdminSettings { address, hosts, token } = settings;
-    let (listener, copy) = listen_for_admin(address, inherited, plan.config.upgrade)?;
     let dispatches = architecture.uses.contains(&Choice::Dispatch);
     let totals = Arc::new(Totals::default());
     let admin = Admin {
@@ -493,7 +512,7 @@ fn start_admin(
         AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
         AdminAddress::File(_) => Guard::of_file(token.clone()),
     };
-    Ok((side_servers::start("admin", listener, guard, admin, totals)?, copy))
+    side_servers::start("admin", listener, guard, admin, totals)
 }
 
 /// Makes a meter that measures the load of all loops from now on.

@@ -5,7 +5,8 @@
 //!
 //! Each loop shows the time since which its longest-idle connection has been idle ([`Share::show`]). A loop without a
 //! slot for a newcomer asks the loop with the longest-idle connection of all to close it
-//! ([`Share::reclaim_elsewhere`]).
+//! ([`Share::reclaim_elsewhere`]). A loop that does not answer for [`ANSWERS_WITHIN`] hangs, on a slow disk for example,
+//! and is passed over until it does.
 //!
 //! Each worker process counts in a word of shared memory ([`Share::of_process`]). It adds its own connection first
 //! and checks the sum afterwards. If two processes take the last slot at once, both may be refused, but never do both
@@ -20,6 +21,9 @@ use base::Nanos;
 
 use crate::scoreboard;
 use crate::stop::Stop;
+
+/// The time within which a loop that is not stuck closes the connection that another has asked for.
+const ANSWERS_WITHIN: Nanos = Nanos::from_millis(100);
 
 /// A limit of open connections.
 #[derive(Debug)]
@@ -104,7 +108,35 @@ struct Member {
     idle_from: AtomicU64,
     /// Idle connections that other loops have asked it to close.
     asked: AtomicUsize,
+    /// The time of the last such request.
+    asked_at: AtomicU64,
     wake: Stop,
+}
+
+impl Member {
+    fn of(wake: Stop) -> Member {
+        let (idle_from, asked) = (AtomicU64::new(Nanos::MAX.0), AtomicUsize::new(0));
+        Member { idle_from, asked, asked_at: AtomicU64::new(0), wake }
+    }
+
+    fn idle_from(&self) -> Nanos {
+        Nanos(self.idle_from.load(Ordering::Relaxed))
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) > 0
+    }
+
+    fn hangs(&self, now: Nanos) -> bool {
+        let asked_at = Nanos(self.asked_at.load(Ordering::Relaxed));
+        self.is_asked() && now.saturating_sub(asked_at) > ANSWERS_WITHIN
+    }
+
+    fn ask(&self, now: Nanos) {
+        self.asked_at.store(now.0, Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::Release);
+        self.wake.wake();
+    }
 }
 
 /// The right to have one connection open.
@@ -145,9 +177,7 @@ impl Share {
     /// connection.
     pub fn among(most: usize, loops: Vec<Stop>) -> Vec<Share> {
         let count = loops.len().max(1);
-        let member =
-            |wake| Member { idle_from: AtomicU64::new(Nanos::MAX.0), asked: AtomicUsize::new(0), wake };
-        let members = loops.into_iter().map(member).collect();
+        let members = loops.into_iter().map(Member::of).collect();
         let slots = Arc::new(Slots { most, taken: Taken::Here(AtomicUsize::new(0)), members });
         (0..count).map(|member| Share { slots: Arc::clone(&slots), member }).collect()
     }
@@ -214,17 +244,15 @@ impl Share {
 
     /// Asks the loop with the longest-idle connection to close it, if that has been idle since before `idle_from`.
     /// Does not ask again while a request is open. Returns true if a slot will become free.
-    pub fn reclaim_elsewhere(&self, idle_from: Nanos) -> bool {
-        let others = || self.slots.members.iter().enumerate().filter(|(index, _)| *index != self.member);
-        if others().any(|(_, member)| member.asked.load(Ordering::Relaxed) > 0) {
+    pub fn reclaim_elsewhere(&self, idle_from: Nanos, now: Nanos) -> bool {
+        let others = self.slots.members.iter().enumerate().filter(|(index, _)| *index != self.member);
+        let able = || others.clone().map(|(_, member)| member).filter(|member| !member.hangs(now));
+        if able().any(Member::is_asked) {
             return true;
         }
-        let since = |member: &Member| member.idle_from.load(Ordering::Relaxed);
-        let longest = others().map(|(_, member)| member).min_by_key(|member| since(member));
-        let Some(longest) = longest.filter(|member| since(member) < idle_from.0) else { return false };
-        longest.asked.fetch_add(1, Ordering::Release);
-        longest.wake.wake();
-        true
+        let longest = able().min_by_key(|member| member.idle_from());
+        let longest = longest.filter(|member| member.idle_from() < idle_from);
+        longest.inspect(|member| member.ask(now)).is_some()
     }
 }
 
@@ -289,23 +317,46 @@ mod tests {
 
     #[test]
     fn the_loop_with_the_longest_idle_connection_is_asked_and_woken_once() {
+        let now = Nanos::SECOND;
         let stops: Vec<Stop> = (0..3).map(|_| Stop::new().unwrap()).collect();
         let shares = Share::among(9, stops.clone());
-        assert!(!shares[0].reclaim_elsewhere(Nanos::MAX), "nobody has one");
+        assert!(!shares[0].reclaim_elsewhere(Nanos::MAX, now), "nobody has one");
         shares[1].show(Nanos(50));
         shares[2].show(Nanos(40));
-        assert!(!shares[0].reclaim_elsewhere(Nanos(40)), "its own is as old");
-        assert!(shares[0].reclaim_elsewhere(Nanos(41)));
-        assert!(shares[0].reclaim_elsewhere(Nanos(41)), "it has not answered yet");
+        assert!(!shares[0].reclaim_elsewhere(Nanos(40), now), "its own is as old");
+        assert!(shares[0].reclaim_elsewhere(Nanos(41), now));
+        assert!(shares[0].reclaim_elsewhere(Nanos(41), now), "it has not answered yet");
         assert_eq!([shares[1].asked(), shares[2].asked()], [0, 1]);
-        assert!(shares[0].reclaim_elsewhere(Nanos(41)), "it has begun and not ended");
+        assert!(shares[0].reclaim_elsewhere(Nanos(41), now), "it has begun and not ended");
         assert_eq!(shares[2].asked(), 1);
         shares[2].answered();
         assert_eq!(shares[2].asked(), 0);
         let woken = |stop: &Stop| rustix::io::read(stop.descriptor(), &mut [0; 8]).is_ok();
         assert_eq!([woken(&stops[1]), woken(&stops[2])], [false, true]);
         shares[2].show(Nanos::MAX);
-        assert!(shares[0].reclaim_elsewhere(Nanos::MAX));
+        assert!(shares[0].reclaim_elsewhere(Nanos::MAX, now));
         assert_eq!(shares[1].asked(), 1);
+    }
+
+    #[test]
+    fn a_loop_that_hangs_is_passed_over_until_it_answers() {
+        let shares = Share::among(9, (0..3).map(|_| Stop::new().unwrap()).collect());
+        shares[1].show(Nanos(50));
+        shares[2].show(Nanos(40));
+        let (asked, in_time) = (Nanos::SECOND, Nanos::SECOND + ANSWERS_WITHIN);
+        let late = in_time + Nanos(1);
+        assert!(
+            shares[0].reclaim_elsewhere(Nanos::MAX, asked)
+                && shares[0].reclaim_elsewhere(Nanos::MAX, in_time)
+        );
+        assert_eq!([shares[1].asked(), shares[2].asked()], [0, 1]);
+        assert!(shares[0].reclaim_elsewhere(Nanos::MAX, late));
+        assert_eq!([shares[1].asked(), shares[2].asked()], [1, 1]);
+        shares[1].show(Nanos::MAX);
+        shares[1].answered();
+        assert!(!shares[0].reclaim_elsewhere(Nanos::MAX, late), "nobody else has one");
+        shares[2].answered();
+        assert!(shares[0].reclaim_elsewhere(Nanos::MAX, late));
+        assert_eq!(shares[2].asked(), 1);
     }
 }

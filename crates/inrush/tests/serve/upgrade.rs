@@ -264,6 +264,8 @@ fn what_is_under_way_is_finished_and_who_is_idle_is_answered_once_more() {
         download.response_to_head();
         server.server.eventually("all in", |status| status.connections() == 3);
         server.hand_over();
+        // Whoever stops the service asks both processes.
+        kill_process(Pid::from_raw(before as i32).unwrap(), Signal::TERM).unwrap();
         half.send("Host: x\r\n\r\n");
         answered_to_the_end(&mut half);
         idle.send_get(Files::SMALL.0, "");
@@ -329,6 +331,17 @@ fn a_new_program_that_fails_leaves_the_old_one() {
     server.upgrade();
     assert_eq!(server.get("/"), b"other");
     traffic.end();
+}
+
+#[test]
+fn a_new_program_whose_second_address_is_in_use_leaves_the_old_one_with_overload_control() {
+    let files = Files::new();
+    let config = files.beside("serve.toml");
+    fs::write(&config, "").unwrap();
+    let mut server = Upgrading::start(&files, &["--arch=sped", &format!("--config={}", config.display())]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    fs::write(&config, format!("agent-check = \"{}\"\n", taken.local_addr().unwrap())).unwrap();
+    assert_eq!(server.fail(), "inrush: the new program ended with exit code 1; this one goes on");
 }
 
 #[test]

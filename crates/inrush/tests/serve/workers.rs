@@ -282,9 +282,12 @@ fn a_forked_process_that_is_cut_off_at_the_end_is_counted() {
 #[test]
 fn a_process_for_each_connection_has_no_settings_of_a_pool() {
     let files = Files::new();
-    for (setting, flag) in
-        [("--workers", "--workers=3"), ("--wake", "--wake=one"), ("--access-log", "--access-log=-")]
-    {
+    for (setting, flag) in [
+        ("--workers", "--workers=3"),
+        ("--wake", "--wake=one"),
+        ("--min-spare", "--min-spare=2"),
+        ("--access-log", "--access-log=-"),
+    ] {
         let flags = ["serve", "--arch=mp", "--processes=per-connection", "--listen=127.0.0.1:0", flag];
         let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_inrush"));
         let output = command.args(flags).arg(files.root()).output().unwrap();

@@ -286,7 +286,7 @@ pub(super) trait EventLoop {
         let state = self.state();
         let now = state.lender.now();
         let idle_from = state.peers.idle_from().min(now);
-        if state.life == Life::Serving && state.accepting.arrivals.reclaim_elsewhere(idle_from) {
+        if state.life == Life::Serving && state.accepting.arrivals.reclaim_elsewhere(idle_from, now) {
             return Some(Look::Stop(PhaseEnd::Pause(now + RECLAIM_PAUSE)));
         }
         if !self.reclaim() {

@@ -32,7 +32,7 @@ use sys::process::{Children, Fork};
 
 use super::{FOUND_EMPTY, SINCE, TAKEN, WAITS};
 use crate::accept::{Acceptor, Arrived, PhaseEnd};
-use crate::choices::{PROCESSES, Processes, WAKE};
+use crate::choices::{PROCESSES, Processes};
 use crate::config::ServeConfig;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
@@ -44,6 +44,7 @@ use crate::listener::{Listener, are_passed_on};
 use crate::processes::{Changed, Control, Heard, Worker, orphaned};
 use crate::scoreboard::{self, Scoreboard};
 use crate::service::{Costly, SharedSite};
+use crate::setting::AnySetting;
 use crate::slots::{Share, Slot};
 use crate::stop::Stop;
 
@@ -70,12 +71,10 @@ pub(super) fn refuse_what_it_has_not(config: &ServeConfig) -> Result<(), ServeEr
             "--processes per-connection has a process for each",
         );
     }
-    if let Some(wake) = config.chosen.get(&WAKE) {
-        return refused(
-            "--wake",
-            wake.to_string(),
-            "--processes per-connection has one process that accepts",
-        );
+    let is_of_pool = |flag| flag != PROCESSES.declaration().flag;
+    if let Some((setting, given)) = config.chosen.iter().find(|(setting, _)| is_of_pool(setting.flag)) {
+        let why = "--processes per-connection has one process that accepts, and no pool";
+        return refused(setting.flag, given.to_owned(), why);
     }
     if !config.logs().is_empty() {
         let why = "--processes per-connection has no thread that writes it";

@@ -59,7 +59,7 @@ pub trait Arrivals {
 
     /// Asks another loop to close its longest-idle connection, if that has been idle since before `idle_from`. Returns
     /// true if there will be room soon.
-    fn reclaim_elsewhere(&mut self, _idle_from: Nanos) -> bool {
+    fn reclaim_elsewhere(&mut self, _idle_from: Nanos, _now: Nanos) -> bool {
         false
     }
 
@@ -210,8 +210,8 @@ impl Arrivals for Listeners {
         look
     }
 
-    fn reclaim_elsewhere(&mut self, idle_from: Nanos) -> bool {
-        self.acceptor.share.reclaim_elsewhere(idle_from)
+    fn reclaim_elsewhere(&mut self, idle_from: Nanos, now: Nanos) -> bool {
+        self.acceptor.share.reclaim_elsewhere(idle_from, now)
     }
 
     fn asked(&mut self) -> usize {

@@ -222,7 +222,7 @@ impl Arrivals for OwnQueue {
 
     /// Asks the parent to have the longest-idle connection closed, if it is another worker's. At C_max that would not
     /// help: the worker needs one of its own places.
-    fn reclaim_elsewhere(&mut self, idle_from: Nanos) -> bool {
+    fn reclaim_elsewhere(&mut self, idle_from: Nanos, _now: Nanos) -> bool {
         let elsewhere = !self.is_full() && self.slot.idle_elsewhere() < idle_from;
         elsewhere && matches!(self.control.send(b"", &[]), Ok(Sent::Yes | Sent::Full))
     }
