@@ -136,6 +136,25 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
 }
 
 #[test]
+fn each_setting_of_a_mechanism_is_accepted_with_it_and_refused_with_others() {
+    let files = Files::new();
+    let root = files.root();
+    for (mechanism, flag) in [
+        ("rt-signals", "--rt-fetch=sigtimedwait"),
+        ("fdm", "--fdm-sets=2"),
+        ("fdm", "--fdm-live-counter=2"),
+        ("fdm", "--fdm-rule=counter"),
+        ("fdm", "--sleep-threshold=2"),
+    ] {
+        let dispatch = format!("--dispatch={mechanism}");
+        let words = ["serve", "--listen=127.0.0.1:0", "--check", flag, root.to_str().unwrap()];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+        command.args(words).arg(dispatch).timeout(PATIENCE).assert().success();
+        check(&[&words[..], &["--dispatch=select"]].concat(), 2, &["has no effect", mechanism]);
+    }
+}
+
+#[test]
 fn who_may_not_change_the_user_is_told_so() {
     let files = Files::new();
     let root = files.root();
