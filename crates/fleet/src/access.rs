@@ -47,6 +47,28 @@ pub(crate) struct Nats {
 }
 
 impl Access {
+    /// Checks what no later attempt would mend: the form of the addresses, and that each file can be opened.
+    ///
+    /// # Errors
+    /// [`FleetError::Access`].
+    pub fn check(&self) -> Result<(), FleetError> {
+        self.addresses()?;
+        let identity = self.tls_identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        for file in self.creds.iter().chain(&self.tls_ca).chain(identity) {
+            let unreadable = |cause| FleetError::Access(format!("cannot read {}: {cause}", file.display()));
+            std::fs::File::open(file).map_err(unreadable)?;
+        }
+        Ok(())
+    }
+
+    fn addresses(&self) -> Result<Vec<ServerAddr>, FleetError> {
+        let parse = |address: &str| address.trim().parse::<ServerAddr>();
+        // The URL itself may hold a password.
+        let wrong =
+            |cause| FleetError::Access(format!("--nats: {cause}; expected nats://HOST:4222 or tls://HOST"));
+        self.url.split(',').map(parse).collect::<Result<_, _>>().map_err(wrong)
+    }
+
     /// Connects, and creates the buckets unless they exist.
     pub(crate) async fn connect(&self, name: &str) -> Result<Nats, FleetError> {
         let client = self.client(name).await?;
@@ -63,9 +85,7 @@ impl Access {
     }
 
     async fn client(&self, name: &str) -> Result<Client, FleetError> {
-        let parse = |address: &str| address.trim().parse::<ServerAddr>();
-        let addresses: Result<Vec<ServerAddr>, _> = self.url.split(',').map(parse).collect();
-        let addresses = addresses.map_err(FleetError::nats("reading the address"))?;
+        let addresses = self.addresses()?;
         let mut options = ConnectOptions::new().name(format!("inrush fleet {name}"));
         // The client leaves the user, the password and the token in an address to its caller.
         if let Some(address) = addresses.first() {
@@ -139,6 +159,23 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, FleetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_attempt_would_mend_is_refused_at_once() {
+        let access = |url: &str, creds: Option<&str>| Access {
+            url: url.to_owned(),
+            creds: creds.map(PathBuf::from),
+            tls_ca: None,
+            tls_identity: None,
+        };
+        let told = |access: Access| access.check().unwrap_err().to_string();
+        let scheme = told(access("nats://a:4222, ftp://b", None));
+        assert!(scheme.starts_with("--nats: "), "{scheme}");
+        assert!(scheme.ends_with("; expected nats://HOST:4222 or tls://HOST"), "{scheme}");
+        let file = told(access("nats://a:4222", Some("/no/such/file")));
+        assert!(file.starts_with("cannot read /no/such/file: "), "{file}");
+        access("tls://a, nats://b:4222", None).check().unwrap();
+    }
 
     #[test]
     fn the_credentials_in_an_address_are_decoded() {

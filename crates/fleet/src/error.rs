@@ -13,6 +13,9 @@ pub enum FleetError {
         /// The client's error.
         cause: String,
     },
+    /// What the user said of NATS cannot be right.
+    #[error("{0}")]
+    Access(String),
     /// Another agent has the name.
     #[error("another agent is named '{0}'; give each agent a --name of its own")]
     NameTaken(String),

@@ -79,20 +79,23 @@ fn check_local(flags: &NatsFlags) -> Result<(), Exit> {
 
 fn access(flags: NatsFlags) -> Result<Access, Exit> {
     let missing = "--nats is missing: expected a URL such as nats://HOST:4222, here or in NATS_URL";
-    Ok(Access {
+    let access = Access {
         url: flags.nats.ok_or_else(|| Exit::Usage(missing.to_owned()))?,
         creds: flags.creds,
         tls_ca: flags.tlsca,
         tls_identity: flags.tlscert.zip(flags.tlskey),
-    })
+    };
+    access.check().map_err(exit)?;
+    Ok(access)
 }
 
 fn exit(error: FleetError) -> Exit {
     match error {
         FleetError::Load(error) => load::exit(error),
-        FleetError::Settings(_) | FleetError::NotYours(_) | FleetError::NameTaken(_) => {
-            Exit::Usage(error.to_string())
-        }
+        FleetError::Access(_)
+        | FleetError::Settings(_)
+        | FleetError::NotYours(_)
+        | FleetError::NameTaken(_) => Exit::Usage(error.to_string()),
         _ => Exit::Failed(error.to_string()),
     }
 }

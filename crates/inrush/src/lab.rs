@@ -37,6 +37,8 @@ pub fn run(flags: LabFlags) -> Result<(), Exit> {
             outcome.and(written.and_then(|()| out!("{}", where_the_report_is(&flags.out))))
         }
         LabCommand::Report { folder } => {
+            fs::read_dir(&folder)
+                .map_err(|cause| Exit::Usage(format!("cannot read {}: {cause}", folder.display())))?;
             report::write(&folder).map_err(failed)?;
             out!("{}", where_the_report_is(&folder))
         }

@@ -10,7 +10,7 @@ use crate::output;
 pub fn run(flags: &CompareFlags) -> Result<(), Exit> {
     let matters = flags.matters.probability();
     let comparisons = of_folders(&flags.first, &flags.second, matters)
-        .map_err(|error| Exit::Failed(format!("{error:#}")))?;
+        .map_err(|error| Exit::Usage(format!("{error:#}")))?;
     let tables = || comparisons.iter().map(text).collect::<Vec<_>>().join("\n");
     output::result("the rows", flags.output, &comparisons, tables)?;
     let worse: usize = comparisons.iter().map(|comparison| comparison.worse().count()).sum();

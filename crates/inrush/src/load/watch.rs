@@ -96,7 +96,7 @@ fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, E
     let shown = Arc::clone(meters);
     let read = move || meters::page(&lock(&shown));
     let page = Page::open(address, "/metrics", "text/plain; version=0.0.4; charset=utf-8", read)
-        .map_err(|error| Exit::Usage(format!("--prometheus {address}: {error}")))?;
+        .map_err(|error| Exit::Failed(format!("--prometheus {address}: {error}")))?;
     if let Some(address) = page.address() {
         say!("inrush: metrics on http://{address}/metrics");
     }
