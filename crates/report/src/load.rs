@@ -40,6 +40,7 @@ pub fn html(result: &LoadResult) -> String {
             Part { heading: "Status codes of the replies", table: tables::statuses(result) },
             Part { heading: "Times", table: tables::latency(result) },
             Part { heading: "Beside the measured traffic", table: tables::populations(result) },
+            Part { heading: "The agents of the fleet", table: tables::agents(result) },
         ]
         .into_iter()
         .filter(|part| !part.table.rows.is_empty())
@@ -156,6 +157,22 @@ mod tests {
         }
         assert_eq!(page, html(&run(12)));
         assert!(page.trim_end().ends_with("</html>"));
+    }
+
+    #[test]
+    fn a_fleets_page_has_its_agents() {
+        assert!(!html(&run(3)).contains("The agents of the fleet"));
+        let mut fleet = run(3);
+        fleet.agents = vec![record::load::Agent {
+            name: "a".to_owned(),
+            state: record::load::AgentState::Lost,
+            lost: Some("it was silent".to_owned()),
+            share: 1.0,
+            clock_offset_ns: 0,
+            clock_round_trip_ns: 0,
+            part: None,
+        }];
+        assert!(html(&fleet).contains("lost: it was silent"));
     }
 
     #[test]

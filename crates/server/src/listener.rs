@@ -23,6 +23,19 @@ use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local
 /// process.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 
+/// True while a predecessor still serves by the sockets that this process has inherited.
+static BORROWED: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether a predecessor still serves by the sockets that this process has inherited.
+pub fn borrow_sockets(borrowed: bool) {
+    BORROWED.store(borrowed, Ordering::Release);
+}
+
+/// Tells whether the listening sockets are this process's own: neither passed on, nor still a predecessor's.
+pub fn are_ours() -> bool {
+    !are_passed_on() && !BORROWED.load(Ordering::Acquire)
+}
+
 /// Leaves the listening sockets of this process to another one, for good.
 pub fn pass_on() {
     PASSED_ON.store(true, Ordering::Release);
@@ -143,6 +156,13 @@ impl Listener {
             // If the kernel cannot do it, a gap of some microseconds remains.
             let _ = drop_new_connections(self.socket.as_fd());
         }
+    }
+
+    /// Tells whether a connection waits in one of these listeners' accept queues.
+    pub fn any_waits(listeners: &[Listener]) -> bool {
+        let mut set: Vec<PollFd> =
+            listeners.iter().map(|listener| PollFd::new(listener.socket.as_raw_fd(), bits::IN)).collect();
+        poll::wait(&mut set, Some(Nanos::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
     /// Returns the depth, limit and drops of these listeners' accept queues together; zeros if the kernel does not

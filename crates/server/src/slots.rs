@@ -124,12 +124,12 @@ impl Member {
     }
 
     fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) > 0
+        self.asked.load(Ordering::Acquire) > 0
     }
 
     fn hangs(&self, now: Nanos) -> bool {
-        let asked_at = Nanos(self.asked_at.load(Ordering::Relaxed));
-        self.is_asked() && now.saturating_sub(asked_at) > ANSWERS_WITHIN
+        let asked_at = || Nanos(self.asked_at.load(Ordering::Relaxed));
+        self.is_asked() && now.saturating_sub(asked_at()) > ANSWERS_WITHIN
     }
 
     fn ask(&self, now: Nanos) {

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+use rustix::process::Signal;
+
 use crate::common::{Client, Files, PATIENCE, Server, Status, check_metrics, samples};
 
 #[test]
@@ -211,6 +213,7 @@ fn a_token_is_asked_of_everybody() {
 pub struct Unix {
     socket: std::path::PathBuf,
     child: sys::process::Child,
+    stderr: std::io::BufReader<std::process::ChildStderr>,
 }
 
 impl Unix {
@@ -226,7 +229,14 @@ impl Unix {
         while !said.ends_with(&expected) {
             assert!(std::io::BufRead::read_line(&mut stderr, &mut said).unwrap() > 0, "{said}");
         }
-        Unix { socket: socket.to_owned(), child }
+        Unix { socket: socket.to_owned(), child, stderr }
+    }
+
+    /// The next line on stderr.
+    fn says(&mut self) -> String {
+        let mut line = String::new();
+        assert!(std::io::BufRead::read_line(&mut self.stderr, &mut line).unwrap() > 0, "it ended");
+        line
     }
 
     /// The answer to a head without its last line.
@@ -243,6 +253,20 @@ impl Unix {
         stream.read_to_string(&mut answer).unwrap();
         answer
     }
+}
+
+#[test]
+fn a_new_program_that_fails_leaves_the_old_one_its_socket_file() {
+    let files = Files::new();
+    let (socket, config) = (files.beside("admin.sock"), files.beside("serve.toml"));
+    std::fs::write(&config, "").unwrap();
+    let flag = format!("--config={}", config.display());
+    let mut server = Unix::start(&files, &socket, &["--arch=sped", "--upgrade=on", &flag]);
+    std::fs::write(&config, "tls-cert = \"/no/such/file\"\ntls-key = \"/no/such/file\"\n").unwrap();
+    server.child.signal(Signal::USR2).unwrap();
+    while !server.says().contains("; this one goes on") {}
+    let answer = server.ask("GET /accept-limit HTTP/1.1\r\nHost: anything\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[test]

@@ -334,13 +334,21 @@ fn a_new_program_that_fails_leaves_the_old_one() {
 }
 
 #[test]
-fn a_new_program_whose_second_address_is_in_use_leaves_the_old_one_with_overload_control() {
+fn a_new_program_whose_admin_address_is_in_use_leaves_the_old_one_with_overload_control() {
     let files = Files::new();
-    let config = files.beside("serve.toml");
-    fs::write(&config, "").unwrap();
-    let mut server = Upgrading::start(&files, &["--arch=sped", &format!("--config={}", config.display())]);
+    let program = files.beside("inrush");
+    symlink(PROGRAM, &program).unwrap();
+    let server = Server::start_by(Program::new(&program), &files.root(), &["--arch=sped", "--upgrade=on"]);
+    let mut server = Upgrading::new(server);
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    fs::write(&config, format!("agent-check = \"{}\"\n", taken.local_addr().unwrap())).unwrap();
+    let address = taken.local_addr().unwrap();
+    fs::remove_file(&program).unwrap();
+    let script = format!(
+        "#!/bin/sh\nfor word; do shift; [ \"$word\" = --admin=127.0.0.1:0 ] && word=--admin={address}\n\
+         set -- \"$@\" \"$word\"; done\nexec {PROGRAM} \"$@\"\n"
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(server.fail(), "inrush: the new program ended with exit code 1; this one goes on");
 }
 

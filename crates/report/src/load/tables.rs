@@ -1,5 +1,6 @@
 //! The tables of a run: its ledger, its latencies, its populations and its connections.
 
+use record::load::AgentPart;
 use record::{Latency, LoadResult, Outcomes};
 
 use crate::ending::Ending;
@@ -84,6 +85,31 @@ pub fn populations(result: &LoadResult) -> Table {
     });
     let head =
         ["", "open at the start", "at the end", "replies", "median", "p99", "offered", "what became of it"];
+    table(head, rows.collect())
+}
+
+/// The agents of a fleet; a lost one with the reason.
+pub fn agents(result: &LoadResult) -> Table {
+    let figures = |part: &AgentPart| {
+        let (latency, late) = (&part.latency_intended_ns, Latency::from(part.lateness_ns));
+        [
+            rate(part.offered_per_s),
+            rate(part.replies_per_s),
+            quantile(latency, latency.p99),
+            quantile(&late, late.p99),
+            time(part.start_late_ns as f64),
+            part.verdict.name().to_owned(),
+        ]
+    };
+    let rows = result.agents.iter().map(|agent| {
+        let lost = || format!("lost: {}", agent.lost.as_deref().unwrap_or_default());
+        let [offered, replies, p99, late, start, verdict] = agent
+            .part
+            .as_ref()
+            .map_or_else(|| ["–", "–", "–", "–", "–", &lost()].map(str::to_owned), figures);
+        [agent.name.clone(), offered, replies, p99, late, start, verdict]
+    });
+    let head = ["", "offered", "replies", "p99", "lateness p99", "start late by", "verdict"];
     table(head, rows.collect())
 }
 

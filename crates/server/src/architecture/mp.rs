@@ -393,7 +393,11 @@ impl Pool for Parent {
     }
 
     fn reclaim(&mut self, now: Nanos) -> bool {
-        self.reclaims.reclaim(&self.fleet, |_| true, now)
+        let mut reclaims = std::mem::take(&mut self.reclaims);
+        let wanting = || !self.state().has_free && Listener::any_waits(&self.listeners);
+        let will_be_free = reclaims.reclaim(&self.fleet, |_| true, wanting, now);
+        self.reclaims = reclaims;
+        will_be_free
     }
 
     fn turn_away(&mut self, now: Nanos) {
@@ -467,7 +471,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let (gives_way, published) = (Arc::clone(&group), board.clone());
     let reclaim = move || {
         let mut loops = LoopCounts::default();
-        gives_way.reclaim(&mut loops);
+        gives_way.reclaim(|| true, &mut loops);
         published.merge(&Counters { loops, ..Counters::default() });
     };
     let hand_over = move |message: Message| takes.hand_over(message.descriptors);

@@ -43,7 +43,8 @@ pub trait Pool {
     /// Returns the current state.
     fn state(&self) -> State;
 
-    /// Makes the member with the longest-idle connection close it. Returns true if a member will be free.
+    /// Makes the member with the longest-idle connection close it, unless one has come free since [`Pool::state`]. Returns
+    /// true if a member is free, or will be.
     fn reclaim(&mut self, now: Nanos) -> bool;
 
     /// Turns away the waiting connections.

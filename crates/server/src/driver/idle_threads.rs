@@ -3,6 +3,7 @@
 //! A thread enters when it begins to wait for an idle connection, and leaves when the wait ends. To reclaim its place,
 //! the server shuts down the receiving side of the socket. The thread wakes, reads the end of the stream, and closes
 //! the connection as if the peer had left. Bytes that arrived in that moment are read before the end, and answered.
+//! Until the thread is free, and for [`LEAVES_WITHIN`] at most, no other is asked.
 //!
 //! Owns the order of idle connections among threads, under one lock. Does not own the connections.
 //!
@@ -20,6 +21,10 @@ use crate::lock::lock;
 /// The most idle connections with a new request that one call passes over. Their threads are about to leave.
 const MOST_PASSED_OVER: usize = 16;
 
+/// The time that a thread may take to give its connection up before another is asked. On a busy machine it waits for a
+/// processor, and bytes that arrived late may have a long answer.
+const LEAVES_WITHIN: Nanos = Nanos::from_millis(100);
+
 /// The threads of a process that serve idle connections.
 #[derive(Default)]
 pub struct IdleThreads {
@@ -32,8 +37,10 @@ pub struct IdleThreads {
 struct Entered {
     sockets: Slab<Arc<OwnedFd>>,
     order: IdleList,
-    /// Threads that must give up their connection and have not woken yet.
+    /// Threads that must give up their connection and are not free yet.
     leaving: usize,
+    /// The time when the last of them was asked.
+    asked_at: Nanos,
 }
 
 /// The result of asking for a place.
@@ -41,7 +48,7 @@ struct Entered {
 pub enum Reclaimed {
     /// An idle connection is about to end.
     One,
-    /// A connection that was reclaimed before is about to end.
+    /// A connection that was reclaimed before is about to end, or nobody waits any more.
     Already,
     /// No connection is idle.
     None,
@@ -52,6 +59,9 @@ pub struct Entry<'a> {
     threads: &'a IdleThreads,
     key: Key,
 }
+
+/// A thread that gives its connection up. Dropped when the thread is free.
+pub struct Leaving<'a>(&'a IdleThreads);
 
 impl IdleThreads {
     /// Makes a list that calls `shown` with the time since when the longest-idle connection has been idle;
@@ -69,10 +79,12 @@ impl IdleThreads {
         Entry { threads: self, key }
     }
 
-    /// Makes the thread with the longest-idle connection give it up.
-    pub fn reclaim(&self, now: Nanos) -> Reclaimed {
+    /// Makes the thread with the longest-idle connection give it up, if a connection is still `wanting` for a thread.
+    /// That is asked after the last thread has left, because it may have taken the connection by then.
+    pub fn reclaim(&self, now: Nanos, wanting: impl FnOnce() -> bool) -> Reclaimed {
         let mut entered = self.lock();
-        if entered.leaving > 0 {
+        let leaves = entered.leaving > 0 && now.saturating_sub(entered.asked_at) <= LEAVES_WITHIN;
+        if leaves || !wanting() {
             return Reclaimed::Already;
         }
         for _ in 0..MOST_PASSED_OVER {
@@ -86,8 +98,7 @@ impl IdleThreads {
                 continue;
             }
             entered.order.leave(key);
-            entered.leaving += 1;
-            self.show(&entered);
+            (entered.leaving, entered.asked_at) = (entered.leaving + 1, now);
             // If the shutdown fails, the peer has gone, and that has woken the thread already.
             let _ = rustix::net::shutdown(&socket, Shutdown::Read);
             // Dropped under the lock. So the thread holds the last reference, and its own drop closes the socket.
@@ -97,13 +108,14 @@ impl IdleThreads {
         Reclaimed::None
     }
 
-    fn leave(&self, key: Key) -> bool {
+    fn leave(&self, key: Key) -> Option<Leaving<'_>> {
         let mut entered = self.lock();
         entered.sockets.remove(key);
-        let reclaimed = !entered.order.leave(key);
-        entered.leaving -= usize::from(reclaimed);
+        if !entered.order.leave(key) {
+            return Some(Leaving(self));
+        }
         self.show(&entered);
-        reclaimed
+        None
     }
 
     fn show(&self, entered: &Entered) {
@@ -117,18 +129,26 @@ impl IdleThreads {
     }
 }
 
-impl Entry<'_> {
-    /// Leaves. Returns true if the thread must give its connection up.
-    pub fn leave(self) -> bool {
-        let reclaimed = self.threads.leave(self.key);
+impl<'a> Entry<'a> {
+    /// Leaves. Returns a guard if the thread must give its connection up.
+    pub fn leave(self) -> Option<Leaving<'a>> {
+        let leaving = self.threads.leave(self.key);
         std::mem::forget(self);
-        reclaimed
+        leaving
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut entered = self.0.lock();
+        entered.leaving -= 1;
+        self.0.show(&entered);
     }
 }
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        self.threads.leave(self.key);
+        drop(self.threads.leave(self.key));
     }
 }
 
@@ -156,14 +176,18 @@ mod tests {
         let clients = [pair(), pair(), pair()];
         let enter = |(at, (_, socket)): (usize, &(_, _))| threads.enter(socket, Nanos(at as u64));
         let mut entries: Vec<Entry<'_>> = clients.iter().enumerate().map(enter).collect();
-        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::One);
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::One);
         assert_eq!(clients.each_ref().map(|(_, socket)| is_woken(socket)), [true, false, false]);
-        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::Already);
-        assert!(entries.remove(0).leave() && !entries.remove(0).leave());
-        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::One);
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::Already);
+        let leaving = entries.remove(0).leave();
+        assert!(leaving.is_some() && entries.remove(0).leave().is_none());
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::Already, "its thread is not free yet");
+        drop(leaving);
+        assert_eq!(threads.reclaim(Nanos(9), || false), Reclaimed::Already, "nobody waits");
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::One);
         assert!(is_woken(&clients[2].1));
         entries.clear();
-        assert_eq!(threads.reclaim(Nanos(9)), Reclaimed::None);
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::None);
     }
 
     #[test]
@@ -172,9 +196,9 @@ mod tests {
         let (mut asks, quiet) = (pair(), pair());
         let _entries = [&asks, &quiet].map(|(_, socket)| threads.enter(socket, Nanos(1)));
         asks.0.write_all(b"GET").unwrap();
-        assert_eq!(threads.reclaim(Nanos(1)), Reclaimed::One);
+        assert_eq!(threads.reclaim(Nanos(1), || true), Reclaimed::One);
         assert!(is_woken(&quiet.1));
-        assert_eq!(threads.reclaim(Nanos(1)), Reclaimed::Already);
+        assert_eq!(threads.reclaim(Nanos(1), || true), Reclaimed::Already);
     }
 
     #[test]
@@ -182,8 +206,19 @@ mod tests {
         let threads = IdleThreads::default();
         let silent = pair();
         let _entry = threads.enter(&silent.1, Nanos(50));
-        assert_eq!(threads.reclaim(Nanos(49)), Reclaimed::None);
-        assert_eq!(threads.reclaim(Nanos(50)), Reclaimed::One);
+        assert_eq!(threads.reclaim(Nanos(49), || true), Reclaimed::None);
+        assert_eq!(threads.reclaim(Nanos(50), || true), Reclaimed::One);
+    }
+
+    #[test]
+    fn a_thread_that_hangs_is_not_waited_for() {
+        let threads = IdleThreads::default();
+        let clients = [pair(), pair()];
+        let _entries = clients.each_ref().map(|(_, socket)| threads.enter(socket, Nanos(1)));
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::One);
+        assert_eq!(threads.reclaim(Nanos(9) + LEAVES_WITHIN, || true), Reclaimed::Already);
+        assert_eq!(threads.reclaim(Nanos(10) + LEAVES_WITHIN, || true), Reclaimed::One);
+        assert!(is_woken(&clients[1].1));
     }
 
     #[test]
@@ -194,5 +229,11 @@ mod tests {
         let one = pair();
         drop(threads.enter(&one.1, Nanos(5)));
         assert_eq!(*seen.lock().unwrap(), [5, u64::MAX]);
+        let entry = threads.enter(&one.1, Nanos(7));
+        assert_eq!(threads.reclaim(Nanos(9), || true), Reclaimed::One);
+        let leaving = entry.leave();
+        assert_eq!(seen.lock().unwrap()[2..], [7], "until the thread is free");
+        drop(leaving);
+        assert_eq!(seen.lock().unwrap()[3..], [u64::MAX]);
     }
 }

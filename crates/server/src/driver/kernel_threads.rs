@@ -37,7 +37,7 @@ use sleeper::Sleeper;
 
 use super::blocking::serve;
 use super::full_pool;
-use super::idle_threads::{IdleThreads, Reclaimed};
+use super::idle_threads::{IdleThreads, Leaving, Reclaimed};
 use super::lender::Lender;
 use super::socket_service::SocketService;
 use super::waiters::{self, Waiters, readable, sleep};
@@ -156,9 +156,9 @@ impl Group {
         self.free.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes the thread with the longest-idle connection close it.
-    pub fn reclaim(&self, counts: &mut LoopCounts) -> Reclaimed {
-        let reclaimed = self.idle.reclaim(self.clock.now());
+    /// Makes the thread with the longest-idle connection close it, if another is still `wanting` for its place.
+    pub fn reclaim(&self, wanting: impl FnOnce() -> bool, counts: &mut LoopCounts) -> Reclaimed {
+        let reclaimed = self.idle.reclaim(self.clock.now(), wanting);
         counts.reclaimed += u64::from(reclaimed == Reclaimed::One);
         reclaimed
     }
@@ -329,21 +329,32 @@ pub struct ServingThread<'a, S> {
     own_queue: &'a [Listener],
     /// The poll set, kept to reuse its memory.
     set: Vec<PollFd>,
+    /// Its last connection was given up for another, and the thread does not count as free yet.
+    leaving: Option<Leaving<'a>>,
 }
 
 impl<'a, S: SocketService> ServingThread<'a, S> {
     /// Makes a thread that adds its counts to a board.
     pub fn new(group: &'a Group, lender: Lender<S>, board: Board) -> ServingThread<'a, S> {
-        ServingThread { group, lender: RefCell::new(lender), board, own_queue: &[], set: Vec::new() }
+        ServingThread {
+            group,
+            lender: RefCell::new(lender),
+            board,
+            own_queue: &[],
+            set: Vec::new(),
+            leaving: None,
+        }
     }
 
     /// Serves connections to their ends, one after another. Blocks.
     pub fn serve(&mut self, batch: Vec<Arrived>) {
         let mut batch = batch.into_iter();
         while let Some(arrived) = batch.next() {
-            let ServingThread { group, lender, board, own_queue, set } = &mut *self;
-            let (lender, others_wait) = (&*lender, batch.len() > 0);
-            serve(arrived, lender, &mut Sleeper { group, lender, board, own_queue, others_wait, set });
+            let ServingThread { group, lender, board, own_queue, set, leaving: left } = &mut *self;
+            let (lender, others_wait, leaving) = (&*lender, batch.len() > 0, None);
+            let mut sleeper = Sleeper { group, lender, board, own_queue, others_wait, set, leaving };
+            serve(arrived, lender, &mut sleeper);
+            *left = sleeper.leaving;
         }
     }
 
@@ -393,6 +404,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         self.serving.publish();
         let group = self.serving.group;
         self.free.get_or_insert_with(|| Free::new(&group.free));
+        self.serving.leaving = None;
         let _turn = self.waiter.turn();
         let mut batch = Vec::new();
         loop {
@@ -437,7 +449,8 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
     fn make_room(&mut self, short: Short, now: Nanos) -> io::Result<()> {
         let (group, counts) = (self.serving.group, &mut self.serving.lender.get_mut().counts);
         let listeners = self.waiter.listeners();
-        let end = match group.reclaim(counts) {
+        let wanting = || short != Short::Connections || group.share.is_full();
+        let end = match group.reclaim(wanting, counts) {
             Reclaimed::One | Reclaimed::Already => PhaseEnd::Pause(now + RECLAIM_PAUSE),
             Reclaimed::None => self.acceptor.turn_away_phase(listeners, short, now, counts),
         };

@@ -32,13 +32,23 @@ struct Told {
 }
 
 impl Reclaims {
-    /// Asks the worker with the longest-idle connection, among those that `may` admits, to close it. Asks one worker
-    /// at a time. Returns true if there will be room.
-    pub fn reclaim(&mut self, fleet: &Fleet, may: impl Fn(usize) -> bool, now: Nanos) -> bool {
+    /// Asks the worker with the longest-idle connection, among those that `may` admits, to close it, if another is still
+    /// `wanting` for its place. Asks one worker at a time. Returns true if there is room, or will be.
+    pub fn reclaim(
+        &mut self,
+        fleet: &Fleet,
+        may: impl Fn(usize) -> bool,
+        wanting: impl FnOnce() -> bool,
+        now: Nanos,
+    ) -> bool {
         let idle_from = |place: usize| fleet.own(place)[IDLE_FROM].load(Ordering::Relaxed);
         let unchanged =
             self.told.filter(|told| fleet.runs(told.place) && idle_from(told.place) == told.idle_from);
         if unchanged.is_some_and(|told| told.at + PATIENCE > now) {
+            return true;
+        }
+        // The last worker may have taken the waiting connection by now.
+        if !wanting() {
             return true;
         }
         let has_been_told = |place| unchanged.is_some_and(|told| told.place == place);

@@ -370,7 +370,7 @@ impl Dispatching {
     /// Asks the answering worker with the longest-idle connection to close it. Returns true if there will be room.
     fn reclaim(&mut self) -> bool {
         let Parts { pool, fleet, .. } = &self.parts;
-        self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), self.now)
+        self.reclaims.reclaim(fleet, |slot| !pool.is_silent(slot), || true, self.now)
     }
 
     /// Puts a connection into the outbox of a worker, and starts the worker if necessary.

@@ -221,7 +221,7 @@ impl Parent {
                 Event::Said(..) => {
                     let account = &self.account;
                     let answers = |slot| account.state(slot) == State::Running;
-                    self.reclaims.reclaim(&self.fleet, answers, now);
+                    self.reclaims.reclaim(&self.fleet, answers, || true, now);
                 }
                 Event::Ended(slot) => self.left(slot),
                 Event::Died(slot) => self.died(slot),
@@ -344,7 +344,7 @@ impl Parent {
         }
         let alone = pinched && !self.account.may_grow(now);
         if alone {
-            self.reclaims.reclaim(&self.fleet, |place| place == slot, now);
+            self.reclaims.reclaim(&self.fleet, |place| place == slot, || true, now);
         }
         let from = &self.fleet.own(slot)[PINCHED_FROM];
         if !alone {

@@ -9,6 +9,7 @@ use crate::accept::{Acceptor, Short};
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::driver::full_pool::{Pool, State};
 use crate::driver::idle_threads::Reclaimed;
+use crate::listener::Listener;
 
 /// The threads as a pool, with the acceptor that turns connections away.
 pub(super) struct KernelPool<'a> {
@@ -35,7 +36,8 @@ impl Pool for KernelPool<'_> {
 
     fn reclaim(&mut self, _now: Nanos) -> bool {
         let mut counts = LoopCounts::default();
-        let reclaimed = self.group.reclaim(&mut counts);
+        let wanting = || !self.state().has_free && Listener::any_waits(&self.group.listeners);
+        let reclaimed = self.group.reclaim(wanting, &mut counts);
         self.publish(counts);
         reclaimed != Reclaimed::None
     }

@@ -11,7 +11,7 @@ use sys::poll::{self, PollFd, bits};
 use super::Group;
 use crate::counters::Board;
 use crate::driver::blocking::{Awaited, Waiter, Woken};
-use crate::driver::idle_threads::Entry;
+use crate::driver::idle_threads::{Entry, Leaving};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::readable;
@@ -19,17 +19,19 @@ use crate::instructions::Instructions;
 use crate::listener::Listener;
 
 /// A kernel thread's wait for its connection and the stop, in poll(2).
-pub(super) struct Sleeper<'a, S> {
-    pub(super) group: &'a Group,
+pub(super) struct Sleeper<'a, 'group, S> {
+    pub(super) group: &'group Group,
     pub(super) lender: &'a RefCell<Lender<S>>,
     pub(super) board: &'a Board,
     pub(super) own_queue: &'a [Listener],
     /// The thread has taken other connections, which it serves after this one.
     pub(super) others_wait: bool,
     pub(super) set: &'a mut Vec<PollFd>,
+    /// The connection is being given up for another.
+    pub(super) leaving: Option<Leaving<'group>>,
 }
 
-impl<S: SocketService> Waiter for Sleeper<'_, S> {
+impl<S: SocketService> Waiter for Sleeper<'_, '_, S> {
     const TRIGGER: Trigger = Trigger::Level;
 
     fn drain_until(&self) -> Option<Nanos> {
@@ -59,10 +61,13 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
         }
         self.sleep(until);
         let waits = self.set[first_queue..].iter().any(|queue| queue.reported() != 0);
-        match entry.is_some_and(Entry::leave) {
-            true => Woken::Reclaimed,
-            false if waits => Woken::GiveWay,
-            false => Woken::Ready,
+        match entry.and_then(Entry::leave) {
+            Some(leaving) => {
+                self.leaving = Some(leaving);
+                Woken::Reclaimed
+            }
+            None if waits => Woken::GiveWay,
+            None => Woken::Ready,
         }
     }
 
@@ -80,7 +85,7 @@ impl<S: SocketService> Waiter for Sleeper<'_, S> {
     fn closing(&mut self, _socket: BorrowedFd<'_>) {}
 }
 
-impl<S: SocketService> Sleeper<'_, S> {
+impl<S: SocketService> Sleeper<'_, '_, S> {
     /// Sleeps until a descriptor is ready or the time is over. Publishes the counts that fall due.
     fn sleep(&mut self, until: Nanos) {
         loop {
