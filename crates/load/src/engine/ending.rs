@@ -75,8 +75,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.metrics.ledger.in_flight(session.account, due);
             self.transport.close(connection.wire.socket);
         }
-        for again in self.retries.waiting() {
-            self.metrics.recorder.unanswered(again.requests, window.contains(again.intended));
+        for again in self.retries.take_all() {
+            self.leave_unanswered(&again);
         }
         let report = ThreadReport { given_up, unsent_packets, ..self.metrics.close(ending.at, held, tell) };
         let clock = &self.clock;

@@ -223,7 +223,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         });
         self.pending += 1;
         self.metrics.opened(self.connections.len());
-        self.wake_at(key, now + self.settings.connect_timeout);
+        self.wake_at(key, now.saturating_add(self.settings.connect_timeout));
     }
 
     fn not_connected(&mut self, account: Account, error: &io::Error, now: Nanos) {

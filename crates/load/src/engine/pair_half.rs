@@ -139,7 +139,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         };
         let key = self.connections.next_key();
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-        self.connections.add_awaiting(connection, sent + self.settings.request_timeout);
+        self.connections.add_awaiting(connection, sent.saturating_add(self.settings.request_timeout));
         self.metrics.opened(self.connections.len());
     }
 }

@@ -9,6 +9,7 @@ use crate::engine::retry_queue::Again;
 use crate::engine::schedule::Busy;
 use crate::engine::transport::Transport;
 use crate::plan::draws::Draws;
+use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
 
 impl Again {
@@ -18,7 +19,7 @@ impl Again {
         Again { intended: session.next_due().unwrap_or(now), ..Again::of(session) }
     }
 
-    fn of(session: &Session) -> Again {
+    pub(super) fn of(session: &Session) -> Again {
         Again {
             requests: session.account.left(),
             request: session.request,
@@ -36,6 +37,23 @@ impl Again {
         let draws = Draws::new(!session.draws.clone().bits());
         let frees_place = session.frees_place && session.account.left() == 0;
         Again { requests: 1, draws, frees_place, ..Again::of(session) }
+    }
+
+    /// The intended times before `until`, each with a number of requests.
+    pub(super) fn due_before(&self, until: Nanos, workload: &Workload) -> Vec<(Nanos, u32)> {
+        let (mut draws, mut due) = (self.draws, self.intended);
+        if !workload.thinks() {
+            return Vec::from_iter((due < until).then_some((due, self.requests)));
+        }
+        let mut next = || {
+            let think = workload.think_time(&mut draws);
+            workload.pick(&mut draws);
+            let this = due;
+            due += think;
+            this
+        };
+        let times = (0..self.requests).map(|_| (next(), 1));
+        times.take_while(|(due, _)| *due < until).collect()
     }
 }
 
@@ -61,21 +79,28 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 
     fn free_place(&mut self, mut draws: Draws, now: Nanos) {
-        self.schedule.free(now + self.settings.workload.think_time(&mut draws));
+        self.schedule.free(now.saturating_add(self.settings.workload.think_time(&mut draws)));
     }
 
     /// Queues ended requests to be offered again, if outcome and policy allow it, and returns true if it did.
-    /// Failed requests without a retry have no latency.
+    /// Failed requests without a retry have no latency, as far as they were due before the run's end.
     pub(super) fn retry(&mut self, again: Again, outcome: Outcome, now: Nanos) -> bool {
         if outcome == Outcome::Ok {
             return false;
         }
-        let (requests, measured) = (again.requests, self.settings.window.contains(again.intended));
-        let is_retried = Retry::is_worth_it(outcome) && self.retries.put_in(again, now);
+        let is_retried = Retry::is_worth_it(outcome) && self.retries.put_in(again.clone(), now);
         if !is_retried {
-            self.metrics.recorder.unanswered(requests, measured);
+            self.leave_unanswered(&again);
         }
         is_retried
+    }
+
+    /// Enters requests that will have no answer.
+    pub(super) fn leave_unanswered(&mut self, again: &Again) {
+        let window = self.settings.window;
+        for (due, requests) in again.due_before(window.until, self.settings.workload) {
+            self.metrics.recorder.unanswered(requests, window.contains(due));
+        }
     }
 
     /// Begins the retries that are due.

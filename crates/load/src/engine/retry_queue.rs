@@ -14,7 +14,7 @@ use crate::plan::retry::Retry;
 const WAITING_MAX: usize = 1 << 20;
 
 /// Requests to be offered again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Again {
     /// The number of requests: those that the session had left.
     pub requests: u32,
@@ -57,7 +57,7 @@ impl RetryQueue {
     pub fn put_in(&mut self, again: Again, now: Nanos) -> bool {
         let delay = self.policy.delay(again.retries, &mut self.draws);
         let again = Again { retries: again.retries + 1, ..again };
-        delay.is_some_and(|delay| self.push(now + delay, again))
+        delay.is_some_and(|delay| self.push(now.saturating_add(delay), again))
     }
 
     fn push(&mut self, due: Nanos, again: Again) -> bool {
@@ -82,9 +82,9 @@ impl RetryQueue {
         self.waiting.pop().map(|Reverse(waiting)| (waiting.due, waiting.again))
     }
 
-    /// All waiting retries, in no particular order.
-    pub fn waiting(&self) -> impl Iterator<Item = &Again> {
-        self.waiting.iter().map(|Reverse(waiting)| &waiting.again)
+    /// Removes all waiting retries, in no particular order.
+    pub fn take_all(&mut self) -> impl Iterator<Item = Again> + use<> {
+        std::mem::take(&mut self.waiting).into_iter().map(|Reverse(waiting)| waiting.again)
     }
 
     /// Requests that were not retried because the queue was full.

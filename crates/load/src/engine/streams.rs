@@ -58,24 +58,12 @@ impl Session {
 
     /// The intended times before `until` of `requests` requests that have not begun, each with a number of requests.
     fn due_before(&self, until: Nanos, requests: u32, workload: &Workload) -> Vec<(Nanos, u32)> {
-        let (mut draws, mut due) = (self.draws, self.intended);
         match &self.users {
             Some(users) => {
                 let free = users.iter().map(|due| (due.0, 1)).filter(|(due, _)| *due < until);
                 free.take(requests as usize).collect()
             }
-            None if !workload.thinks() => Vec::from_iter((due < until).then_some((due, requests))),
-            None => {
-                let mut next = || {
-                    let think = workload.think_time(&mut draws);
-                    workload.pick(&mut draws);
-                    let this = due;
-                    due += think;
-                    this
-                };
-                let times = (0..requests).map(|_| (next(), 1));
-                times.take_while(|(due, _)| *due < until).collect()
-            }
+            None => Again { requests, ..Again::of(self) }.due_before(until, workload),
         }
     }
 }

@@ -200,6 +200,15 @@ fn a_server_that_hangs_fails_every_request() {
 }
 
 #[test]
+fn what_a_broken_session_had_not_begun_counts_only_if_it_was_due() {
+    let mut sessions = config(&Server::resetting(b""));
+    sessions.requests_per_connection = Some("100".parse().unwrap());
+    sessions.think = Some("1s".parse().unwrap());
+    let result = run(sessions);
+    assert_eq!((result.failed(), result.latency_intended_ns.unanswered), (10_000, 100));
+}
+
+#[test]
 fn a_server_that_hangs_now_and_then_has_a_median_and_no_90th_percentile() {
     let server = Server::alternating(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"");
     let result = run(config(&server));

@@ -67,7 +67,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
             let bytes = &bytes[..bytes.len().min(portion.bytes)];
             match connection.wire.send(&mut self.transport, bytes) {
-                Ok(0) if now >= connection.heard + self.settings.request_timeout => {
+                Ok(0) if now >= connection.heard.saturating_add(self.settings.request_timeout) => {
                     return self.end(key, Outcome::ResponseTimeout, now);
                 }
                 Ok(0) => {}
@@ -101,7 +101,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             self.transport.unwatch(&connection.wire.socket);
             self.wake_at(key, now + Pace::new(bytes_per_s.get()).every);
         } else {
-            self.wake_at(key, now + self.settings.request_timeout);
+            self.wake_at(key, now.saturating_add(self.settings.request_timeout));
         }
     }
 
@@ -120,7 +120,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             Received::Part(_) => connection.heard = now,
             Received::Nothing => {}
         }
-        let silent_at = connection.heard + self.settings.request_timeout;
+        let silent_at = connection.heard.saturating_add(self.settings.request_timeout);
         if connection.phase == Phase::Reading && now >= silent_at {
             let has_it = self.transport.is_acknowledged(&connection.wire.socket);
             let outcome = if has_it { Outcome::ResponseTimeout } else { Outcome::Dropped };
