@@ -118,6 +118,17 @@ pub struct NewDevice {
     pub attached: Result<Attached, BpfError>,
 }
 
+/// The changes of the devices that reach the listeners.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Devices that have come to reach them.
+    pub new: Vec<NewDevice>,
+    /// The names of those that no longer do.
+    pub gone: Vec<String>,
+    /// The reasons why SYNs to some new addresses are not decided on.
+    pub refused: Vec<BpfError>,
+}
+
 /// SYNs that were decided on since the program was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -218,12 +229,12 @@ impl Admission {
 
     /// Attaches the program to devices that have got an address of the sockets of [`of_listeners`](Self::of_listeners)
     /// since the last call, detaches it from those that have lost theirs, and decides on SYNs to the new addresses.
-    /// Returns the new devices. Works in a process that may open no socket.
+    /// Works in a process that may open no socket.
     ///
     /// # Errors
-    /// The errors of [`add_listener`](Self::add_listener), and the failures of netlink, after which nothing is followed.
-    pub fn follow(&mut self) -> Result<Vec<NewDevice>, BpfError> {
-        let Some((mut surroundings, known)) = self.followed.take() else { return Ok(Vec::new()) };
+    /// The failures of netlink, after which nothing is followed.
+    pub fn follow(&mut self) -> Result<Changes, BpfError> {
+        let Some((mut surroundings, known)) = self.followed.take() else { return Ok(Changes::default()) };
         let reach = surroundings.reach()?;
         // A device whose attachment fails is tried once.
         self.followed = Some((surroundings, reach.clone()));
@@ -231,13 +242,16 @@ impl Admission {
             // The address may be another machine's now.
             let _ = self.listeners.remove(&listener_key(*gone));
         }
-        for address in reach.addresses.difference(&known.addresses) {
-            self.add_listener(*address)?;
-        }
+        let added = reach.addresses.difference(&known.addresses).map(|address| self.add_listener(*address));
+        // One address too many does not keep the others from being followed.
+        let refused = added.filter_map(Result::err).collect();
         let has = |reach: &Reach, index| reach.devices.iter().any(|device| device.index == index);
         self.links.retain(|(device, _)| has(&reach, *device));
         let new = reach.devices.iter().filter(|device| !has(&known, device.index));
-        Ok(new.map(|device| NewDevice { name: device.name.clone(), attached: self.attach(device) }).collect())
+        let new = new.map(|device| NewDevice { name: device.name.clone(), attached: self.attach(device) });
+        let new = new.collect();
+        let gone = known.devices.iter().filter(|device| !has(&reach, device.index));
+        Ok(Changes { new, gone: gone.map(|device| device.name.clone()).collect(), refused })
     }
 
     /// Returns the limits and counts of the queues.

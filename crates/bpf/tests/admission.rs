@@ -427,11 +427,13 @@ fn a_device_that_loses_its_address_is_left_until_it_has_one_again() {
             networks.server.enter(|| Admission::of_listeners(hook, &queues, &[listener.as_fd()])).unwrap();
         let Some((mut admission, _)) = or_skip(made) else { return };
         change("del");
-        assert!(networks.server.enter(|| admission.follow()).unwrap().unwrap().is_empty());
+        let lost = networks.server.enter(|| admission.follow()).unwrap().unwrap();
+        assert!(lost.new.is_empty(), "{lost:?}");
+        assert_eq!(lost.gone, [DEVICE]);
         change("add");
-        let new = networks.server.enter(|| admission.follow()).unwrap().unwrap();
-        let [NewDevice { name, attached: Ok(_) }] = &new[..] else { panic!("{hook:?}: {new:?}") };
-        assert_eq!(name, DEVICE);
+        let found = networks.server.enter(|| admission.follow()).unwrap().unwrap();
+        let [NewDevice { name, attached: Ok(_) }] = &found.new[..] else { panic!("{hook:?}: {found:?}") };
+        assert_eq!((name.as_str(), found.gone.len(), found.refused.len()), (DEVICE, 0, 0));
     }
 }
 

@@ -193,13 +193,13 @@ impl Overload {
 
     /// Tells whether devices may have to be followed.
     pub fn has_devices(&self) -> bool {
-        !lock(&self.attached).is_empty()
+        matches!(self.refuser, Refuser::Devices(_))
     }
 
-    /// Refuses connections through devices that are new since the last call, and says so in one line each.
+    /// Refuses connections through devices that are new since the last call, and forgets those that are gone. Says so in
+    /// one line each.
     pub fn follow_devices(&self) {
-        let new = self.refuser.follow_devices();
-        lock(&self.attached).extend(new);
+        self.refuser.follow_devices(&mut lock(&self.attached));
     }
 
     /// Returns the reasons why the configured mechanism does not refuse connections, a line each.

@@ -90,6 +90,15 @@ impl<S, A> Parts<S, A> {
     }
 }
 
+/// The treatment of an idle connection after [`MOST_LOOKS`] others have turned out to be in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unasked {
+    /// It is closed, because a new one needs its place.
+    Close,
+    /// It stays until the next turn.
+    Keep,
+}
+
 /// [`Machine::drain`] or [`Machine::give_way`].
 pub(super) type Tell<S> = fn(&mut Machine, &mut Lent<'_, S>);
 
@@ -304,9 +313,8 @@ pub(super) trait EventLoop {
             self.state().accepting.arrivals.answered();
         }
         while let Some(timeout) = self.state().sessions.idle_timeout {
-            let state = self.state();
-            let is_long = state.peers.idle_from().saturating_add(timeout) <= state.lender.now();
-            if !is_long || !self.reclaim() {
+            let by = self.state().lender.now().saturating_sub(timeout);
+            if !self.reclaim_idle_since(by, Unasked::Keep) {
                 break;
             }
         }
@@ -314,14 +322,22 @@ pub(super) trait EventLoop {
 
     /// Closes the longest-idle connection. Returns true if there is one less.
     fn reclaim(&mut self) -> bool {
-        let mut looks = 0;
+        let now = self.state().lender.now();
+        self.reclaim_idle_since(now, Unasked::Close)
+    }
+
+    /// Closes the longest-idle connection that has been idle since `by`. Returns true if there is one less.
+    fn reclaim_idle_since(&mut self, by: Nanos, unasked: Unasked) -> bool {
+        let mut looked = 0;
         loop {
-            let state = self.state();
-            let Some(token) = state.peers.longest_idle(state.lender.now()) else { return false };
-            if looks < MOST_LOOKS && self.was_answered_elsewhere(token) {
-                looks += 1;
+            let Some(token) = self.state().peers.longest_idle(by) else { return false };
+            if looked < MOST_LOOKS && self.was_answered_elsewhere(token) {
+                looked += 1;
                 self.state().enter(token);
                 continue;
+            }
+            if looked == MOST_LOOKS && unasked == Unasked::Keep {
+                return false;
             }
             // A request that has arrived is answered, and the next longest closed.
             self.end_one(token, Machine::give_way);

@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use bpf::admission::{self, Admission, Attached, LimitTable, Limits, NewDevice, Queues};
+use bpf::admission::{self, Admission, Attached, Changes, LimitTable, Limits, NewDevice, Queues};
 use overload::hook::program::Program;
 use overload::hook::{self, Hook, Routing};
 
@@ -75,25 +75,33 @@ impl DeviceHooks {
         Ok((DeviceHooks { admission: Arc::new(Mutex::new(admission)), table, name }, attached))
     }
 
-    /// Attaches the program to devices that have become ones of the listeners since the last call. Reports each in one line,
-    /// and returns those that were attached. Blocks while a driver restarts its device for XDP.
-    pub fn follow(&self) -> Vec<Attached> {
-        let followed = lock(&self.admission).follow();
-        let report = |NewDevice { name: device, attached }| {
-            let name = self.name;
-            match &attached {
-                Ok(_) => sys::say!("inrush: overload control: {device} is new, and has {name} from now on"),
-                Err(error) => {
-                    sys::say!("inrush: overload control: {device} is new, and has no {name}: {error}")
-                }
-            }
-            attached.ok()
-        };
-        match followed {
-            Ok(devices) => devices.into_iter().filter_map(report).collect(),
+    /// Attaches the program to devices that have become ones of the listeners since the last call, and brings `attached` up
+    /// to date. Reports each change in one line. Blocks while a driver restarts its device for XDP.
+    pub fn follow(&self, attached: &mut Vec<Attached>) {
+        let name = self.name;
+        let Changes { new, gone, refused } = match lock(&self.admission).follow() {
+            Ok(changes) => changes,
             Err(error) => {
                 sys::say!("inrush: overload control may miss connections through new devices: {error}");
-                Vec::new()
+                return;
+            }
+        };
+        for error in refused {
+            sys::say!("inrush: overload control may miss connections to a new address: {error}");
+        }
+        for device in gone {
+            attached.retain(|known| known.device != device);
+            sys::say!("inrush: overload control: {device} is gone, and had {name}");
+        }
+        for NewDevice { name: device, attached: result } in new {
+            match result {
+                Ok(new) => {
+                    attached.push(new);
+                    sys::say!("inrush: overload control: {device} is new, and has {name} from now on");
+                }
+                Err(error) => {
+                    sys::say!("inrush: overload control: {device} is new, and has no {name}: {error}");
+                }
             }
         }
     }

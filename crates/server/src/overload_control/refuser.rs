@@ -100,11 +100,10 @@ impl Refuser {
         }
     }
 
-    /// Follows changes of the devices. Returns those that are refused on since the last call.
-    pub fn follow_devices(&self) -> Vec<Attached> {
-        match self {
-            Refuser::Backlog | Refuser::Sinks(_) => Vec::new(),
-            Refuser::Devices(devices) => devices.follow(),
+    /// Follows changes of the devices, and brings `attached` up to date.
+    pub fn follow_devices(&self, attached: &mut Vec<Attached>) {
+        if let Refuser::Devices(devices) = self {
+            devices.follow(attached);
         }
     }
 

@@ -135,7 +135,7 @@ fn pend<M: Mechanism, S: SocketService, A: Arrivals>(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::io::Write;
     use std::net::TcpStream;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::accept::{AcceptLimit, Accepted, Acceptor, Arrived, LiveLimit};
     use crate::counters::{Board, LoopCounts};
-    use crate::driver::event_loop::{EventLoop, Listeners, Parts};
+    use crate::driver::event_loop::{EventLoop, Listeners, Parts, Unasked};
     use crate::driver::transfer::Moved;
     use crate::listener::listen;
     use crate::overload_control::ControlledQueue;
@@ -166,6 +166,8 @@ mod tests {
         paths: Rc<RefCell<Vec<String>>>,
         refuses: bool,
         refused: u64,
+        /// Every connection has had an answer just now.
+        answered_elsewhere: Rc<Cell<bool>>,
     }
 
     impl Service for Asked {
@@ -189,6 +191,10 @@ mod tests {
 
         fn take_refused(&mut self) -> u64 {
             std::mem::take(&mut self.refused)
+        }
+
+        fn idle_for(&self, _socket: BorrowedFd<'_>) -> Option<Nanos> {
+            self.answered_elsewhere.get().then_some(Nanos::ZERO)
         }
     }
 
@@ -296,6 +302,22 @@ mod tests {
         worked_on.sort();
         assert_eq!((accepted, worked_on), (1, vec!["/0".to_owned(), "/1".to_owned()]));
         assert_eq!(bench.round(), (0, vec!["/2".to_owned()]));
+    }
+
+    #[test]
+    fn who_was_answered_elsewhere_has_not_been_idle_for_long() {
+        let mut bench = Bench::<Epoll, ByPhases>::new(1, 2);
+        let mut answered = 0;
+        while answered < 2 {
+            answered += bench.round().1.len();
+        }
+        let longest = bench.under_test.state.peers.idle_from();
+        bench.asked.answered_elsewhere.set(true);
+        assert!(!bench.under_test.reclaim_idle_since(longest, Unasked::Keep));
+        assert_eq!(bench.under_test.state.lender.counts.reclaimed, 0);
+        let now = bench.under_test.state.lender.now();
+        assert!(bench.under_test.reclaim_idle_since(now, Unasked::Close));
+        assert_eq!(bench.under_test.state.lender.counts.reclaimed, 1);
     }
 
     #[test]
