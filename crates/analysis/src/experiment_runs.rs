@@ -90,10 +90,13 @@ pub fn compare(
     (first, second): (&RunDirectory, &RunDirectory),
     matters: f64,
 ) -> Comparison {
-    let mut rows = Vec::new();
+    let (mut rows, mut left_out) = (Vec::new(), false);
     for (server, load) in groups(first) {
         for metric in metrics(experiment) {
-            rows.extend(row((&server, &load), &metric, (first, second)));
+            let pairs = pairs((&server, &load), &metric, (first, second));
+            let fullest = fullest(&pairs);
+            left_out |= fullest.len() < pairs.len();
+            rows.extend(row((&server, &load), &metric, &fullest));
         }
     }
     let chances: Vec<f64> = rows.iter().map(|row| row.chance).collect();
@@ -101,7 +104,10 @@ pub fn compare(
         row.chance = chance;
         row.change = change(row, matters);
     }
-    Comparison { experiment: first.run.name.clone(), matters, rows, warnings: warnings(first, second) }
+    let mut warnings = warnings(first, second);
+    let few = "Points with few repetitions, such as those of a curve, are left out.";
+    warnings.extend(left_out.then(|| few.to_owned()));
+    Comparison { experiment: first.run.name.clone(), matters, rows, warnings }
 }
 
 /// The servers of a run in the order of the file, each with its loads by name.
@@ -127,11 +133,14 @@ fn metrics(experiment: &Experiment) -> Vec<String> {
     metrics
 }
 
-fn row(
+/// The same measurement in both runs: its repetition and point, the point in words, and the two values.
+type Pair = (Key, String, f64, f64);
+
+fn pairs(
     (server, load): (&str, &Option<String>),
     metric: &str,
     (first, second): (&RunDirectory, &RunDirectory),
-) -> Option<Row> {
+) -> Vec<Pair> {
     let of = |run: &RunDirectory| -> BTreeMap<Key, (String, f64)> {
         let meant = |trial: &&TrialRecord| trial.server == server && trial.load == *load;
         let names = names(run.trials.iter());
@@ -143,12 +152,15 @@ fn row(
         let (_, b) = after.get(&key)?;
         Some((key, point, a, *b))
     };
-    let pairs: Vec<(Key, String, f64, f64)> = of(first).into_iter().filter_map(pair).collect();
+    of(first).into_iter().filter_map(pair).collect()
+}
+
+fn row((server, load): (&str, &Option<String>), metric: &str, pairs: &[Pair]) -> Option<Row> {
     // A point without a ratio in any repetition is no part of the comparison.
     let ratios = pairs.iter().map(|((repeat, place), _, a, b)| (*repeat, place.clone(), ratio(*b, *a)));
     let sample = averages(ratios.filter(|(_, _, ratio)| ratio.is_some()));
     let estimate = sample.estimate()?;
-    let middle = |of: fn(&(Key, String, f64, f64)) -> f64| median(&pairs.iter().map(of).collect::<Vec<_>>());
+    let middle = |of: fn(&Pair) -> f64| median(&pairs.iter().map(of).collect::<Vec<_>>());
     Some(Row {
         server: server.to_owned(),
         load: load.clone(),
@@ -159,9 +171,20 @@ fn row(
         interval: [estimate.ci95.low, estimate.ci95.high],
         chance: chance_of(&sample),
         repetitions: sample.count(),
-        most_at: farthest(&pairs),
+        most_at: farthest(pairs),
         change: Change::Same,
     })
+}
+
+/// The measurements of points with more than half as many repetitions as the fullest. A repetition counts only with all
+/// points, so a curve's few repetitions would leave out most of a claim's.
+fn fullest(pairs: &[Pair]) -> Vec<Pair> {
+    let mut repetitions: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, point, ..) in pairs {
+        *repetitions.entry(point).or_default() += 1;
+    }
+    let most = repetitions.values().copied().max().unwrap_or(0);
+    pairs.iter().filter(|(_, point, ..)| 2 * repetitions[point.as_str()] > most).cloned().collect()
 }
 
 /// The probability that chance alone puts the ratio as far from 1, on either side.
@@ -178,7 +201,7 @@ fn point(trial: &TrialRecord) -> String {
 }
 
 /// Returns the point whose median ratio is farthest from 1, if there is more than one point.
-fn farthest(pairs: &[(Key, String, f64, f64)]) -> Option<(String, f64)> {
+fn farthest(pairs: &[Pair]) -> Option<(String, f64)> {
     let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (_, point, a, b) in pairs {
         if let Some(ratio) = ratio(*b, *a) {

@@ -68,6 +68,9 @@ impl<'a> Check<'a> {
         self.require(counts.iter().flatten().all(|trials| (1..=1000).contains(trials)), || {
             "trials and curve-trials: expected a whole number from 1 to 1000".to_owned()
         });
+        self.require(plan.curve_trials.is_none_or(|trials| trials <= plan.trials), || {
+            format!("curve-trials: expected at most the {} of trials", plan.trials)
+        });
         let times = [Some(plan.duration), quick.duration];
         self.require(times.iter().flatten().all(|time| *time > Nanos::ZERO), || {
             "duration: expected a time above 0".to_owned()

@@ -111,6 +111,12 @@ fn names_that_do_not_exist_are_named_with_the_nearest() {
 }
 
 #[test]
+fn curves_have_no_more_trials_than_claims() {
+    let wrong = mistake("quick = [1.5]", "quick = [1.5]\n[plan]\ntrials = 2\ncurve-trials = 3");
+    assert!(wrong.contains("curve-trials: expected at most the 2 of trials"), "{wrong}");
+}
+
+#[test]
 fn what_does_not_fit_together_is_said() {
     for (from, to, expected) in [
         ("at-least = 1.2", "", "the claim 'inf beats one' needs at-least or at-most"),

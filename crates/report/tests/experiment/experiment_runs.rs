@@ -64,6 +64,22 @@ fn the_points_of_a_repetition_are_one_measurement() {
 }
 
 #[test]
+fn the_few_repetitions_of_a_curve_leave_out_none_of_a_claim() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let slower = |server: &str| if server == "ten" { 0.8 } else { 1.0 };
+    let (mut first, mut second) = (run_with(10, Seed(1), |_| 1.0), run_with(10, Seed(2), slower));
+    let curve = first.trials.iter().find(|trial| trial.server == "ten").unwrap().axes.clone();
+    for run in [&mut first, &mut second] {
+        run.trials.retain(|trial| trial.repeat < 3 || trial.axes != curve);
+    }
+    let comparison = compare(&experiment, (&first, &second), 0.02);
+    let is_it = |row: &&Row| (row.server.as_str(), row.metric.as_str()) == ("ten", "replies_per_s");
+    let row = comparison.rows.iter().find(is_it).unwrap();
+    assert_eq!((row.repetitions, row.change), (10, Change::Worse), "{row:?}");
+    assert!(comparison.warnings.iter().any(|warning| warning.contains("few repetitions")), "{comparison:?}");
+}
+
+#[test]
 fn what_makes_runs_hard_to_compare_is_said() {
     let experiment = Experiment::parse(TEXT).unwrap();
     let (first, mut second) = (run_with(3, Seed(1), |_| 1.0), run_with(3, Seed(1), |_| 1.0));
