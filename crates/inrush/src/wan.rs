@@ -28,8 +28,9 @@ pub fn run(flags: WanFlags) -> Result<(), Exit> {
 
 fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     let path = path(&flags.path)?;
-    // After the run, a wrong name would cost the report and the command's exit code.
-    let file = flags.report.map(|name| match File::create(&name) {
+    // After the run, a wrong name would cost the report and the command's exit code. An earlier report stays until then.
+    let create = |name: &Path| File::options().write(true).create(true).truncate(false).open(name);
+    let file = flags.report.map(|name| match create(&name) {
         Ok(file) => Ok((file, name)),
         Err(error) => Err(Exit::Usage(unwritable(&name, &error))),
     });
@@ -42,7 +43,7 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     };
     match (file, flags.output) {
         (Some((mut file, name)), _) => {
-            file.write_all(text.as_bytes()).map_err(|error| Exit::Failed(unwritable(&name, &error)))?;
+            replace(&mut file, &text).map_err(|error| Exit::Failed(unwritable(&name, &error)))?;
         }
         (None, TextOrJson::Text) => say!("{}", text.trim_end()),
         (None, TextOrJson::Json) => output::text("the path's report", &text)?,
@@ -51,6 +52,14 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
         None | Some(0) => Ok(()),
         Some(code) => Err(Exit::OfCommand(code)),
     }
+}
+
+fn replace(file: &mut File, text: &str) -> io::Result<()> {
+    // A pipe or a terminal has no length.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    file.write_all(text.as_bytes())
 }
 
 fn unwritable(file: &Path, error: &io::Error) -> String {

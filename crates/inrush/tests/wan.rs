@@ -271,6 +271,12 @@ fn mistakes_are_one_line_and_exit_2() {
         assert!(said.contains(says), "{said}");
     }
     assert_eq!(wan(&["run"]).status.code(), Some(2));
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    std::fs::write(&report, "of an earlier run").unwrap();
+    let flag = format!("--report={}", report.display());
+    assert!(!wan(&["run", &flag, "--", "no-such-program"]).status.success());
+    assert_eq!(std::fs::read_to_string(&report).unwrap(), "of an earlier run");
     let useless = wan(&["check", "--engine=netem", "--cpu=0"]);
     assert_eq!(useless.status.code(), Some(2));
     let said = String::from_utf8(useless.stderr).unwrap();

@@ -31,6 +31,9 @@ pub struct Output {
     pub exit: Exit,
 }
 
+/// The largest pipe that the kernel grants without a privilege (pipe-max-size).
+const LARGEST_PIPE: usize = 1024 * 1024;
+
 /// A running child. Dropping it kills and reaps it.
 #[derive(Debug)]
 pub struct Child {
@@ -113,8 +116,8 @@ impl Child {
             read_some(&mut self.stdout, &mut stdout)?;
             read_some(&mut self.stderr, &mut stderr)?;
             if let Some(exit) = self.wait(Nanos::ZERO)? {
-                while read_some(&mut self.stdout, &mut stdout)? {}
-                while read_some(&mut self.stderr, &mut stderr)? {}
+                read_rest(&mut self.stdout, &mut stdout)?;
+                read_rest(&mut self.stderr, &mut stderr)?;
                 return Ok(Output { stdout, stderr, exit });
             }
             if !meanwhile() {
@@ -177,6 +180,14 @@ fn read_some(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Res
         *pipe = None;
     }
     Ok(length > 0)
+}
+
+/// Reads what an ended child left in a pipe. The pipe may have another writer, which never ends, so this reads no more
+/// than the largest pipe holds.
+fn read_rest(pipe: &mut Option<impl Read + AsFd>, into: &mut Vec<u8>) -> io::Result<()> {
+    let end = into.len() + LARGEST_PIPE;
+    while into.len() < end && read_some(pipe, into)? {}
+    Ok(())
 }
 
 /// Kills the other processes of a child's group, waits for the child's end and takes its costs.
