@@ -11,7 +11,7 @@
 //! program finds a SYN's queue by the rule in [`Queues`]. So the controller of each queue decides alone.
 //!
 //! The program remembers the SYNs that it refused, for 4.3 to 8.6 s. Such a SYN gets a token only if new SYNs leave one. The
-//! same holds to a lesser degree for the SYNs of a client that takes more than an eighth of the rate.
+//! same holds to a lesser degree for the SYNs of a client that asks for more than an eighth of the rate.
 //!
 //! Owns `bpf/admission_tc.c` and `bpf/admission_xdp.c`, their links, and the memory that they share with the server.
 //! A SYN costs the server about 0.3 us if the program drops it. It costs 22 us or more if the server accepts the

@@ -17,6 +17,8 @@ pub(crate) struct Presence {
     pub version: String,
     /// True while the agent carries out an order.
     pub busy: bool,
+    /// A random number for each start of an agent.
+    pub id: u64,
 }
 
 /// The order to carry out a share of a run.

@@ -4,6 +4,7 @@
 //! entry of an agent that has died.
 
 use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use async_nats::jetstream::kv::{CreateErrorKind, UpdateErrorKind};
@@ -17,6 +18,9 @@ use crate::messages::{Presence, VERSION};
 /// The time between two renewals.
 const RENEWAL: Duration = Duration::from_secs(1);
 
+/// The operation's name in errors.
+const RENEWING: &str = "renewing the membership";
+
 /// Failed renewals after which the connection is made anew.
 const FAILURES_MAX: u32 = 3;
 
@@ -24,6 +28,8 @@ const FAILURES_MAX: u32 = 3;
 pub(crate) struct Membership<'a> {
     nats: &'a Nats,
     name: &'a str,
+    /// Tells this agent's entry from another's of the same name.
+    id: u64,
     revision: Cell<u64>,
     busy: Cell<bool>,
 }
@@ -34,7 +40,8 @@ impl<'a> Membership<'a> {
     /// # Errors
     /// [`FleetError::NameTaken`] by an agent that is alive; errors of NATS.
     pub async fn enter(nats: &'a Nats, name: &'a str) -> Result<Membership<'a>, FleetError> {
-        let membership = Membership { nats, name, revision: Cell::new(0), busy: Cell::new(false) };
+        let id = RandomState::new().hash_one(name);
+        let membership = Membership { nats, name, id, revision: Cell::new(0), busy: Cell::new(false) };
         let mut waited = Duration::ZERO;
         loop {
             match nats.agents.create(name, membership.entry()).await {
@@ -79,18 +86,26 @@ impl<'a> Membership<'a> {
         }
     }
 
-    /// Renews the entry once. Creates it again if it was forgotten during a break of the connection.
+    /// Renews the entry once. Creates it again if it was forgotten during a break of the connection. The entry may also be
+    /// newer than this agent knows, if NATS stored a renewal and its answer was lost.
     async fn renew(&self) -> Result<u64, FleetError> {
-        let failed = "renewing the membership";
-        match self.nats.agents.update(self.name, self.entry(), self.revision.get()).await {
+        let update = |revision| self.nats.agents.update(self.name, self.entry(), revision);
+        match update(self.revision.get()).await {
             Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {}
-            renewed => return renewed.map_err(FleetError::nats(failed)),
+            renewed => return renewed.map_err(FleetError::nats(RENEWING)),
         }
-        let created = self.nats.agents.create(self.name, self.entry()).await;
-        created.map_err(|error| match error.kind() {
-            CreateErrorKind::AlreadyExists => FleetError::NameTaken(self.name.to_owned()),
-            _ => FleetError::nats(failed)(error),
-        })
+        match self.nats.agents.create(self.name, self.entry()).await {
+            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => {}
+            created => return created.map_err(FleetError::nats(RENEWING)),
+        }
+        let found = self.nats.agents.entry(self.name).await.map_err(FleetError::nats(RENEWING))?;
+        let is_ours = |value: &[u8]| {
+            serde_json::from_slice::<Presence>(value).is_ok_and(|presence| presence.id == self.id)
+        };
+        match found.filter(|entry| is_ours(&entry.value)) {
+            Some(entry) => update(entry.revision).await.map_err(FleetError::nats(RENEWING)),
+            None => Err(FleetError::NameTaken(self.name.to_owned())),
+        }
     }
 
     /// Shows the agent as free or as busy from the next renewal on.
@@ -104,7 +119,35 @@ impl<'a> Membership<'a> {
     }
 
     fn entry(&self) -> Bytes {
-        let presence = Presence { version: VERSION.to_owned(), busy: self.busy.get() };
+        let presence = Presence { version: VERSION.to_owned(), busy: self.busy.get(), id: self.id };
         serde_json::to_vec(&presence).expect("a presence is plain text").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::local::LocalFleet;
+
+    #[test]
+    fn an_agent_renews_an_entry_that_is_newer_than_it_knows_and_no_other_agents() {
+        let server = match LocalFleet::start(Path::new("no agents"), 0) {
+            Err(FleetError::NoServer) => return println!("skipped: nats-server is not installed"),
+            started => started.unwrap(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let nats = server.access.connect("test").await.unwrap();
+            let ours = Membership::enter(&nats, "a").await.unwrap();
+            let known = ours.revision.get();
+            // The answer to this renewal is lost.
+            ours.renew().await.unwrap();
+            assert_eq!(ours.revision.get(), known);
+            assert!(ours.renew().await.unwrap() > known);
+            let other = Membership { id: ours.id.wrapping_add(1), revision: Cell::new(known), ..ours };
+            assert!(matches!(other.renew().await, Err(FleetError::NameTaken(_))));
+        });
     }
 }

@@ -394,6 +394,13 @@ mod tests {
     }
 
     #[test]
+    fn output_ends_with_the_child_although_another_process_writes_on() {
+        // It leaves the child's group, and ends with the pipe.
+        let child = shell("setsid yes & exit 3").start().unwrap();
+        assert_eq!(child.output(LONG, || true).unwrap().exit.status.code(), Some(3));
+    }
+
+    #[test]
     fn output_ends_with_the_child_whatever_it_leaves_behind() {
         let child = shell("sleep 1000 & echo x").start().unwrap();
         let output = child.output(LONG, || true).unwrap();

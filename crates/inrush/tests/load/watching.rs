@@ -125,7 +125,7 @@ fn watchers_that_cannot_be_are_refused_before_the_run() {
     refused(&["load", target, "--hdr=/no/such/folder/x"], 2, &["--hdr /no/such/folder/x", "No such file"]);
     refused(
         &["load", target, "--prometheus=198.51.100.1:1"],
-        2,
+        1,
         &["--prometheus 198.51.100.1:1", "cannot listen"],
     );
     refused(&["load", target, "--otlp=localhost:4318"], 2, &["--otlp", "http://localhost:4318"]);
