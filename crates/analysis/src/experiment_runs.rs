@@ -9,7 +9,7 @@
 //! and the plan's order. They do not share the moment, so a drift of the machine between the runs is part of the
 //! difference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use experiment::Experiment;
 use record::experiment::{RunDirectory, TrialRecord};
@@ -104,9 +104,7 @@ pub fn compare(
         row.chance = chance;
         row.change = change(row, matters);
     }
-    let mut warnings = warnings(first, second);
-    let few = "Points with few repetitions, such as those of a curve, are left out.";
-    warnings.extend(left_out.then(|| few.to_owned()));
+    let warnings = warnings(first, second, left_out);
     Comparison { experiment: first.run.name.clone(), matters, rows, warnings }
 }
 
@@ -124,13 +122,8 @@ fn groups(run: &RunDirectory) -> Vec<(String, Option<String>)> {
 fn metrics(experiment: &Experiment) -> Vec<String> {
     let drawn = experiment.figures.iter().flat_map(|figure| figure.y.iter().map(String::as_str));
     let claimed = experiment.claims.iter().map(|claim| claim.measure.terms().metric);
-    let mut metrics: Vec<String> = Vec::new();
-    for metric in drawn.chain(claimed) {
-        if !metrics.iter().any(|known| known == metric) {
-            metrics.push(metric.to_owned());
-        }
-    }
-    metrics
+    let mut seen = BTreeSet::new();
+    drawn.chain(claimed).filter(|metric| seen.insert(*metric)).map(str::to_owned).collect()
 }
 
 /// The same measurement in both runs: its repetition and point, the point in words, and the two values.
@@ -148,11 +141,8 @@ fn pairs(
         run.trials.iter().filter(meant).filter_map(value).collect()
     };
     let after = of(second);
-    let pair = |(key, (point, a)): (Key, (String, f64))| {
-        let (_, b) = after.get(&key)?;
-        Some((key, point, a, *b))
-    };
-    of(first).into_iter().filter_map(pair).collect()
+    let pairs = of(first).into_iter();
+    pairs.filter_map(|(key, (point, a))| after.get(&key).map(|(_, b)| (key, point, a, *b))).collect()
 }
 
 fn row((server, load): (&str, &Option<String>), metric: &str, pairs: &[Pair]) -> Option<Row> {
@@ -179,12 +169,9 @@ fn row((server, load): (&str, &Option<String>), metric: &str, pairs: &[Pair]) ->
 /// The measurements of points with more than half as many repetitions as the fullest. A repetition counts only with all
 /// points, so a curve's few repetitions would leave out most of a claim's.
 fn fullest(pairs: &[Pair]) -> Vec<Pair> {
-    let mut repetitions: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, point, ..) in pairs {
-        *repetitions.entry(point).or_default() += 1;
-    }
-    let most = repetitions.values().copied().max().unwrap_or(0);
-    pairs.iter().filter(|(_, point, ..)| 2 * repetitions[point.as_str()] > most).cloned().collect()
+    let repetitions = |of: &str| pairs.iter().filter(|(_, point, ..)| point == of).count();
+    let most = pairs.iter().map(|(_, point, ..)| repetitions(point)).max().unwrap_or(0);
+    pairs.iter().filter(|(_, point, ..)| 2 * repetitions(point) > most).cloned().collect()
 }
 
 /// The probability that chance alone puts the ratio as far from 1, on either side.
@@ -196,8 +183,7 @@ fn chance_of(sample: &Sample) -> f64 {
 
 /// Describes a trial's axes in words.
 fn point(trial: &TrialRecord) -> String {
-    let parts = trial.axes.iter().map(|(name, value)| format!("{name} {value}"));
-    parts.collect::<Vec<_>>().join(", ")
+    trial.axes.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the point whose median ratio is farthest from 1, if there is more than one point.
@@ -227,7 +213,7 @@ fn change(row: &Row, matters: f64) -> Change {
     }
 }
 
-fn warnings(first: &RunDirectory, second: &RunDirectory) -> Vec<String> {
+fn warnings(first: &RunDirectory, second: &RunDirectory, left_out: bool) -> Vec<String> {
     let (one, other) = (&first.run.manifest, &second.run.manifest);
     let machines =
         format!("The machines differ: {} on {}, {} on {}.", one.kernel, one.cpu, other.kernel, other.cpu);
@@ -241,6 +227,7 @@ fn warnings(first: &RunDirectory, second: &RunDirectory) -> Vec<String> {
         ),
         (!first.run.finished, "The first run was broken off."),
         (!second.run.finished, "The second run was broken off."),
+        (left_out, "Points with few repetitions, such as those of a curve, are left out."),
     ];
     warnings.iter().filter(|(applies, _)| *applies).map(|(_, text)| (*text).to_owned()).collect()
 }
