@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::jetstream;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::{self, ErrorCode};
 use async_nats::{Client, ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
@@ -24,6 +25,10 @@ const RUN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The largest payload that is sent as one message: half of the limit that NATS servers have by default.
 pub(crate) const PIECE_BYTES: usize = 512 * 1024;
+
+/// The attempts to open a bucket that another member creates at the same moment, and the pause between two.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The server and the credentials, as other clients of NATS have them.
 #[derive(Clone, Debug)]
@@ -75,8 +80,14 @@ impl Access {
         let context = jetstream::new(client.clone());
         let open = async |bucket: &str, max_age| {
             let failed = "opening a bucket (JetStream)";
-            let created = context.create_stream(bucket_stream(bucket, max_age)).await;
-            created.map_err(FleetError::nats(failed))?;
+            let mut attempts = ATTEMPTS;
+            while let Err(error) = context.create_stream(bucket_stream(bucket, max_age)).await {
+                attempts -= 1;
+                if attempts == 0 || !is_being_created(&error) {
+                    return Err(FleetError::nats(failed)(error));
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
             context.get_key_value(bucket).await.map_err(FleetError::nats(failed))
         };
         let agents = open("inrush-agents", PRESENCE_AGE).await?;
@@ -149,6 +160,14 @@ fn bucket_stream(bucket: &str, max_age: Duration) -> Config {
         storage: StorageType::Memory,
         max_age,
         ..Config::default()
+    }
+}
+
+/// Tells whether another member creates the stream at this moment.
+fn is_being_created(error: &CreateStreamError) -> bool {
+    match error.kind() {
+        CreateStreamErrorKind::JetStream(error) => error.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP,
+        _ => false,
     }
 }
 

@@ -5,14 +5,14 @@
 use std::io::{self, IsTerminal};
 
 use ::load::preflight::RATE_UNASKED;
-use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
+use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold, TlsOptions};
 use base::{Clock, Nanos, PerSecond, RealClock};
 use lab::survey::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
 use crate::exit::Exit;
-use crate::load::stop_at_signal;
+use crate::load::{stop_at_signal, trust};
 use crate::output;
 
 /// Interval of the observed points of a watched run.
@@ -92,6 +92,7 @@ fn configuration(flags: &CapacityFlags) -> Config {
         seed: flags.seed,
         source: flags.source_ip,
         own_this_server: flags.i_own_this_server,
+        tls: TlsOptions { trust: trust(flags.ca.clone(), flags.insecure), ..TlsOptions::default() },
         ..Config::new(flags.urls.clone(), s_client(RATE_UNASKED))
     }
 }

@@ -13,6 +13,7 @@ pub mod hosts;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, CommandFactory, Parser};
 
@@ -66,8 +67,21 @@ impl ConfigFile {
     /// The command line with the settings of the file that it names.
     ///
     /// # Errors
-    /// [`Exit::Usage`] if the file is not TOML, or has a key that is not a setting of the command.
-    pub fn expand(&self, mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
+    /// [`Exit::Usage`] if the file is not TOML, or has a key that is not a setting of the command, or a value that the
+    /// setting does not accept.
+    pub fn expand(&self, given: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
+        let expanded = self.put_into(given.clone())?;
+        let mistake = |words| Cli::command().try_get_matches_from(words).err();
+        let is_whole = mistake(given).is_none_or(|error| error.kind() == ErrorKind::MissingRequiredArgument);
+        match mistake(expanded.clone()).map(Exit::from) {
+            Some(Exit::Usage(wrong)) if is_whole => {
+                Err(Exit::Usage(format!("--config {}: {wrong}", self.path)))
+            }
+            _ => Ok(expanded),
+        }
+    }
+
+    fn put_into(&self, mut arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
         let mut lenient = Cli::command().ignore_errors(true);
         let matches = lenient.try_get_matches_from_mut(&arguments)?;
         let (name, matches) = matches.subcommand().expect("it named the file");
@@ -167,7 +181,7 @@ fn line_for(setting: &clap::Arg, matches: &ArgMatches) -> Result<String, String>
     let texts = matches.get_raw(id).into_iter().flatten().map(|text| text.to_str());
     let texts = texts
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| format!("{name}: a value that is not UTF-8 cannot stand in a config file"))?;
+        .ok_or_else(|| format!("{name}: expected UTF-8, because the server keeps its settings as text"))?;
     if is_table(setting) && !texts.is_empty() {
         let tables = texts.into_iter().map(|text| Ok(format!("\n[[{name}]]\n{}", hosts::table(text)?)));
         return tables.collect();
@@ -236,7 +250,11 @@ fn flags_of_table(
 fn setting_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a clap::Arg, String> {
     settings(command).find(|known| name_of(known) == key).ok_or_else(|| {
         let names: Vec<String> = settings(command).map(name_of).collect();
-        format!("'{key}' is not a setting of {}; expected one of: {}", command.get_name(), names.join(", "))
+        let name = command.get_name();
+        match experiment::nearest(key, names.iter().map(String::as_str)) {
+            Some(meant) => format!("'{key}' is not a setting of {name}; did you mean '{meant}'?"),
+            None => format!("'{key}' is not a setting of {name}; inrush help {name} lists them"),
+        }
     })
 }
 

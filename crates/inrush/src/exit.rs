@@ -53,12 +53,24 @@ impl From<clap::Error> for Exit {
     }
 }
 
-/// The part of clap's message before the usage, on one line.
+/// The reasons that the standard library's parsers give, and what they mean to a user.
+const REASONS: [(&str, &str); 4] = [
+    ("invalid digit found in string", "expected a whole number"),
+    ("cannot parse integer from empty string", "expected a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("invalid socket address syntax", "expected ADDR:PORT, such as 127.0.0.1:9100"),
+];
+
+/// The part of clap's message before the usage, on one line. No flag is meant as a value, so the advice on that is left
+/// out.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let told: Vec<&str> =
-        lines.filter(|line| !line.is_empty() && !line.starts_with("For more information")).collect();
-    told.join("; ").trim_start_matches("error: ").replace(":; ", ": ")
+    let is_useless = |line: &str| {
+        line.is_empty() || line.starts_with("For more information") || line.starts_with("tip: to pass ")
+    };
+    let told: Vec<&str> = lines.filter(|line| !is_useless(line)).collect();
+    let told = told.join("; ").trim_start_matches("error: ").replace(":; ", ": ");
+    REASONS.iter().fold(told, |told, (reason, meaning)| told.replace(reason, meaning))
 }
 
 /// Prints the message and returns the exit code.
@@ -114,10 +126,25 @@ mod tests {
         check("-n 1000", &["'-n'", "--duration TIME"]);
         check("-H A:b", &["'-H'", "--header 'Name: value'"]);
         check("-z 10s", &["'-z'", "--duration TIME"]);
+        check("--vus 10", &["'--vus'", "--client closed --sockets N"]);
+        check("-k", &["'-k'", "--insecure"]);
         check("-t4", &["'-t'", "--threads", "--request-timeout"]);
         check("-d 10", &["--duration", "did you mean 10s?"]);
         check("-d {}", &["'{}' is not a time", "--body"]);
         check("--duration=10", &["'10' is not a time", "did you mean 10s?"]);
+    }
+
+    #[test]
+    fn dashes_that_are_missing_are_named_and_no_flag_is_taken_for_a_value() {
+        let said = |words: &[&str]| {
+            let error = Cli::try_parse_from(words).map(drop).map_err(Exit::from);
+            let Err(Exit::Usage(said)) = error else { panic!("{words:?} is accepted") };
+            said
+        };
+        let wan = said(&["inrush", "wan", "run", "--delay", "1ms", "true"]);
+        assert_eq!(wan, "unexpected argument 'true': the command stands behind two dashes: -- true");
+        let unknown = said(&["inrush", "load", "http://a/", "--frobnicate"]);
+        assert_eq!(unknown, "unexpected argument '--frobnicate' found");
     }
 
     #[test]

@@ -1,17 +1,29 @@
-//! Flags of wrk, hey and oha, with their equivalents here.
+//! Flags of wrk, hey, oha, k6 and curl, with their equivalents here, and words without the dashes before them.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Flags that `inrush load` does not have, with the flags to use instead.
-const HABITS: [(&str, &str); 7] = [
-    ("-c", "a fixed number of connections is --client closed --sockets N; an open loop has --rate"),
-    ("-n", "a run has a length and no number of requests: --duration TIME, with --rate"),
-    ("-H", "a header field is --header 'Name: value'"),
-    ("-z", "the length of a run is --duration TIME"),
-    ("-q", "the rate is --rate"),
-    ("-t", "threads are --threads, a timeout is --request-timeout"),
-    ("-m", "the method is --method"),
+/// Flags that a command does not have, with the flags to use instead.
+const HABITS: [(&str, &str, &str); 16] = [
+    ("load", "-c", CONNECTIONS),
+    ("load", "--connections", CONNECTIONS),
+    ("load", "--vus", CONNECTIONS),
+    ("load", "-n", "a run has a length and no number of requests: --duration TIME, with --rate"),
+    ("load", "-H", "a header field is --header 'Name: value'"),
+    ("load", "-z", "the length of a run is --duration TIME"),
+    ("load", "-q", "the rate is --rate"),
+    ("load", "-R", "the rate is --rate"),
+    ("load", "--rps", "the rate is --rate"),
+    ("load", "-t", "threads are --threads, a timeout is --request-timeout"),
+    ("load", "--timeout", "timeouts are --connect-timeout and --request-timeout"),
+    ("load", "-m", "the method is --method"),
+    ("load", "-X", "the method is --method"),
+    ("load", "-k", "certificates are not checked with --insecure"),
+    ("load", "--latency", "every run prints its latencies"),
+    ("serve", "--port", "the address and the port are --listen ADDR:PORT"),
 ];
+
+const CONNECTIONS: &str =
+    "a fixed number of connections is --client closed --sockets N; an open loop has --rate";
 
 /// The message for the use of such a flag; `None` for any other error.
 pub fn habit(error: &clap::Error) -> Option<String> {
@@ -21,10 +33,14 @@ pub fn habit(error: &clap::Error) -> Option<String> {
     };
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
-        ErrorKind::UnknownArgument if is_of_load(error) => {
-            let (_, instead) = HABITS.iter().find(|(flag, _)| *flag == argument)?;
+        ErrorKind::UnknownArgument if argument.starts_with('-') => {
+            let is_it = |(command, flag, _): &&(&str, &str, &str)| *flag == argument && is_of(error, command);
+            let (.., instead) = HABITS.iter().find(is_it)?;
             Some(format!("unexpected argument '{argument}': {instead}"))
         }
+        ErrorKind::UnknownArgument if is_of(error, "--") => Some(format!(
+            "unexpected argument '{argument}': the command stands behind two dashes: -- {argument}"
+        )),
         // With hey and oha, -d is the body.
         ErrorKind::ValueValidation if argument.starts_with("--duration ") => {
             let value = text(ContextKind::InvalidValue)?;
@@ -35,8 +51,9 @@ pub fn habit(error: &clap::Error) -> Option<String> {
     }
 }
 
-fn is_of_load(error: &clap::Error) -> bool {
+/// Tells whether the usage of the command with the error has this word.
+fn is_of(error: &clap::Error, word: &str) -> bool {
     error
         .get(ContextKind::Usage)
-        .is_some_and(|usage| usage.to_string().split_whitespace().any(|word| word == "load"))
+        .is_some_and(|usage| usage.to_string().split_whitespace().any(|known| known == word))
 }

@@ -15,7 +15,7 @@ use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
 use record::experiment::Form;
 use stage::leftovers;
 
-use crate::cli::{Cli, LabCommand, LabFlags, LabRunFlags};
+use crate::cli::{Cli, Command, LabCommand, LabFlags, LabRunFlags};
 use crate::exit::Exit;
 use crate::output::out;
 
@@ -172,7 +172,11 @@ fn wrong_flags(experiment: &Experiment) -> Vec<String> {
         let parse = |words| Cli::try_parse_from(["inrush".to_owned()].into_iter().chain(words));
         match words.map(|words| parse(words).map_err(Exit::from)) {
             Err(message) | Ok(Err(Exit::Usage(message))) => Some(format!("{whose}: {message}")),
-            Ok(_) => None,
+            Ok(Err(_)) => Some(format!("{whose}: --help and --version run nothing; leave them out")),
+            Ok(Ok(Cli { command: Command::Serve(flags) })) if flags.check || flags.config.is_some() => {
+                Some(format!("{whose}: --check and --config are not for experiments; leave them out"))
+            }
+            Ok(Ok(_)) => None,
         }
     });
     wrong.collect()

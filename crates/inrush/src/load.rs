@@ -19,6 +19,7 @@ mod watch;
 use std::ffi::OsString;
 use std::io;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use ::load::{
     Assignment, Config, Expected, Form, Link, LinkError, LoadError, Observer, Plan, Process, Processes,
@@ -338,6 +339,15 @@ fn pending(flags: &LoadFlags) -> Option<NonZeroU32> {
     }
 }
 
+/// The certificates that a run trusts.
+pub fn trust(ca: Option<PathBuf>, insecure: bool) -> Trust {
+    match (ca, insecure) {
+        (Some(path), _) => Trust::Roots(path),
+        (None, true) => Trust::Anybody,
+        (None, false) => Trust::System,
+    }
+}
+
 fn configuration(flags: LoadFlags) -> Config {
     let client = match (flags.client, flags.sockets) {
         (Client::Open | Client::Pair, sockets) => match pending(&flags) {
@@ -350,11 +360,7 @@ fn configuration(flags: LoadFlags) -> Config {
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
         (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },
     };
-    let trust = match (flags.ca, flags.insecure) {
-        (Some(path), _) => Trust::Roots(path),
-        (None, true) => Trust::Anybody,
-        (None, false) => Trust::System,
-    };
+    let trust = trust(flags.ca, flags.insecure);
     Config {
         threads: flags.threads,
         duration: flags.duration,

@@ -100,6 +100,12 @@ pub enum LoadError {
         /// The target's address.
         target: String,
     },
+    /// A source address of another machine.
+    #[error("--source-ip {source_ip}: this machine does not have the address")]
+    SourceNotHere {
+        /// The source addresses.
+        source_ip: String,
+    },
     /// A setting that the chosen stack does not support.
     #[error("--stack {stack}: {why}")]
     Stack {

@@ -12,11 +12,14 @@ mod smped;
 mod sped;
 mod tux;
 
+use std::net::SocketAddr;
+
 use base::Limit;
 
 use crate::accept::AcceptLimit;
+use crate::admin_access::AdminAddress;
 use crate::choices::{Choice, Driver, Switch, URING};
-use crate::config::ServeConfig;
+use crate::config::{LogFormat, ServeConfig};
 use crate::error::ServeError;
 use crate::plan::Plan;
 use crate::processes::Work;
@@ -112,6 +115,8 @@ impl Architecture {
                         .to_owned(),
             });
         }
+        check_addresses(config)?;
+        check_log(config)?;
         check_driver(config)?;
         check_clients(config)?;
         let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
@@ -151,6 +156,45 @@ impl Architecture {
         let accepted = format!("{} {without}; the setting is for {}", self.name, users.join(", "));
         ServeError::Setting { setting, given, accepted }
     }
+}
+
+/// Refuses an address that the server would have to open twice. A port of 0 is a new one each time.
+fn check_addresses(config: &ServeConfig) -> Result<(), ServeError> {
+    let admin = config.admin.as_ref().and_then(|admin| match admin.address {
+        AdminAddress::Internet(address) => Some(("--admin", address)),
+        AdminAddress::File(_) => None,
+    });
+    let agent = config.agent_check.map(|address| ("--agent-check", address));
+    let listens = config.listen.iter().map(|address| ("--listen", *address));
+    let all: Vec<(&'static str, SocketAddr)> = listens.chain(admin).chain(agent).collect();
+    for (place, (setting, address)) in all.iter().enumerate() {
+        if let Some((other, _)) = all[..place].iter().find(|(_, earlier)| overlap(*earlier, *address)) {
+            return Err(ServeError::Setting {
+                setting,
+                given: address.to_string(),
+                accepted: format!("{other} has this address and port already; give each its own"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a format for lines that nobody writes.
+fn check_log(config: &ServeConfig) -> Result<(), ServeError> {
+    if config.log_format == LogFormat::Json && config.logs().is_empty() {
+        return Err(ServeError::Setting {
+            setting: "--log-format",
+            given: "json".to_owned(),
+            accepted: "nothing is logged; add --access-log".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let same_address = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+    one.port() != 0 && one.port() == other.port() && same_address
 }
 
 /// Refuses settings that do not fit the driver.

@@ -211,6 +211,7 @@ impl ServeConfig {
 
     /// Tells whether a setting asks for a program in the kernel.
     pub(crate) fn loads_programs(&self) -> bool {
-        self.kernel_cache || self.overload_hook.is_some() || self.chosen.loads_programs()
+        let has_hook = self.overload_hook.is_some() && self.overload != Some(Switch::Off);
+        self.kernel_cache || has_hook || self.chosen.loads_programs()
     }
 }

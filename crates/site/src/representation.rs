@@ -256,11 +256,15 @@ impl MediaType {
     /// The media type for the ending of a file's name.
     pub(crate) fn of(name: &[u8]) -> MediaType {
         let guess = mime_guess::from_path(Path::new(OsStr::from_bytes(name)));
-        let name = guess.first_raw().unwrap_or("application/octet-stream");
+        let name = match guess.first_raw().unwrap_or("application/octet-stream") {
+            // RFC 9239, section 6, made the other names obsolete.
+            "application/javascript" => "text/javascript",
+            name => name,
+        };
         let is_text = name.starts_with("text/")
             || name.ends_with("+xml")
             || name.ends_with("+json")
-            || matches!(name, "application/javascript" | "application/json" | "application/xml");
+            || matches!(name, "application/json" | "application/xml");
         MediaType { name, is_text }
     }
 }
@@ -285,7 +289,7 @@ mod tests {
         for (file, name, is_text) in [
             ("a/index.html", "text/html", true),
             ("x.JS", "text/javascript", true),
-            ("x.mjs", "application/javascript", true),
+            ("x.mjs", "text/javascript", true),
             ("x.json", "application/json", true),
             ("x.svg", "image/svg+xml", true),
             ("x.xml", "text/xml", true),

@@ -140,7 +140,7 @@ pub(crate) fn no_index(rules: &Rules) -> Bytes {
         return Bytes::from_static(page.as_bytes());
     }
     let names = rules.index.join(" or ");
-    format!("{page}There is no {names} here, and folders are not listed: ask for a file by its name.\n")
+    format!("{page}There is no folder with {names} here, and folders are not listed: ask for a file by its name.\n")
         .into()
 }
 

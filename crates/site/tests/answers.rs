@@ -53,7 +53,7 @@ fn methods() {
 fn the_404_of_a_directory_says_what_is_missing_and_no_more() {
     let mut site = Fixture::ruled(Rules { index: vec!["start.html".to_owned()], ..Rules::default() });
     site.write("dir/file", "x");
-    let page = "404 Not Found\nThere is no start.html here, and folders are not listed: ask for a file by its name.\n";
+    let page = "404 Not Found\nThere is no folder with start.html here, and folders are not listed: ask for a file by its name.\n";
     for target in ["/", "/dir/", "/nothing/"] {
         let answer = site.get(target);
         assert_eq!((answer.status, str::from_utf8(&answer.body).unwrap()), (404, page), "{target}");

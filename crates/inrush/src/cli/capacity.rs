@@ -1,6 +1,7 @@
 //! The flags of `inrush capacity`.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
 
 use ::load::{Length, SourceRange, Spec, Threshold, Url};
 use base::{Nanos, Seed};
@@ -79,6 +80,14 @@ pub struct CapacityFlags {
     /// Requests of a session: 1, N or LO..HI [default: the workload's]
     #[arg(long, value_name = "N|LO..HI")]
     pub requests_per_connection: Option<Length>,
+
+    /// PEM file of trusted certificates for https [default: the system's]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub ca: Option<PathBuf>,
+
+    /// Accept any certificate
+    #[arg(long)]
+    pub insecure: bool,
 
     /// Number of engine threads; each offers its share of the load
     #[arg(long, value_name = "N", default_value = "1", value_parser = from_one_up::<NonZeroU32>)]

@@ -41,7 +41,7 @@ pub struct Generator {
     threads: u32,
     stack: Stack,
     server_cpus: Option<CpuList>,
-    /// The flags of a link to another network namespace.
+    /// The flags of a stack with a link to another network namespace, in place of `stack` alone.
     link: Vec<String>,
 }
 
@@ -163,8 +163,9 @@ fn step(
 fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: u32) -> Vec<String> {
     let Generator { threads, stack, server_cpus, link } = generator;
     let stack = match stack {
-        Stack::Kernel => "kernel",
-        Stack::User => "user",
+        _ if !link.is_empty() => None,
+        Stack::Kernel => Some("--stack=kernel".to_owned()),
+        Stack::User => Some("--stack=user".to_owned()),
     };
     let server_cpus = server_cpus.iter().map(|cpus| format!("--server-cpus={cpus}"));
     let always = [
@@ -180,9 +181,8 @@ fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: 
         format!("--sockets={}", (per_s * CONNECT_TIMEOUT_S * 1.5).ceil() as u64 + 64),
         format!("--threads={threads}"),
         format!("--processes={processes}"),
-        format!("--stack={stack}"),
     ];
-    always.into_iter().chain(server_cpus).chain(link.iter().cloned()).collect()
+    always.into_iter().chain(stack).chain(server_cpus).chain(link.iter().cloned()).collect()
 }
 
 fn offered(result: &LoadResult, arrived: u32) -> Offered {
@@ -265,7 +265,10 @@ mod tests {
     fn the_flags_of_a_step_are_flags() {
         let address = "127.0.0.1:80".parse().unwrap();
         let steered = Generator { server_cpus: Some(CpuList(vec![0, 2])), ..Generator::of_user() };
-        for generator in [Generator::of_kernel(2), Generator::of_user(), steered] {
+        let link =
+            ["--stack=user", "--link=af-xdp:client", "--source-net=10.0.0.0/16", "--i-own-this-server"];
+        let linked = Generator { link: link.map(str::to_owned).into(), ..Generator::of_user() };
+        for generator in [Generator::of_kernel(2), Generator::of_user(), steered, linked] {
             for per_s in [2_000.0, 1_234.567_8, TOO_MUCH_PER_S] {
                 let parsed = Cli::try_parse_from(arguments(address, &generator, per_s, 1));
                 let Ok(Cli { command: Command::Load(flags), .. }) = parsed else { panic!("{parsed:?}") };

@@ -28,9 +28,14 @@ pub(crate) fn of(result: &LoadResult, expected: &Statuses, remark: Option<&str>)
 fn figures(result: &LoadResult, expected: &Statuses) -> String {
     let latency = &result.latency_intended_ns;
     let times = format!("p50 {}, p99 {}", shown(latency, latency.p50), shown(latency, latency.p99));
+    let due_per_s = result.offered_per_s * result.due() as f64 / result.offered.max(1) as f64;
+    let not_due = match result.not_due_at_end {
+        0 => String::new(),
+        count => format!(" {count} more requests of the sessions were not due yet."),
+    };
     format!(
-        "{} were offered for {}, and {} came back correct and in time ({times}); {}.",
-        rate(result.offered_per_s),
+        "{} were offered for {}, and {} came back correct and in time ({times}); {}.{not_due}",
+        rate(due_per_s),
         Nanos::from_secs_f64(result.duration_s).approximate(),
         rate(result.goodput_per_s),
         failed(result, expected)
@@ -110,6 +115,18 @@ mod tests {
             of(&hung, &Statuses::default(), None),
             "200/s were offered for 10 s, and 0/s came back correct and in time (p50 > 10 s, p99 > 10 s); 2000 of 2000 \
              failed: 2000 in flight at the end."
+        );
+    }
+
+    #[test]
+    fn requests_that_were_not_due_are_not_offered_yet() {
+        let mut thinking = run(&[(Outcome::Ok, 200)], 1_800);
+        thinking.not_due_at_end = 1_800;
+        let told = of(&thinking, &Statuses::default(), None);
+        assert!(told.starts_with("20.0/s were offered for 10 s, and 20.0/s came back"), "{told}");
+        assert!(
+            told.ends_with("none failed. 1800 more requests of the sessions were not due yet."),
+            "{told}"
         );
     }
 

@@ -213,13 +213,17 @@ pub(crate) fn of_statuses(statuses: &Statuses, outcomes: &Outcomes, expects_defa
     })
 }
 
-/// The reason why no server was found: every attempt was refused or had no route, or no server spoke HTTP/2. A
-/// listener that never accepts is different: its connects complete or time out.
+/// The reason why no server was found: every attempt was refused or had no route, no server spoke HTTP/2, or every TLS
+/// handshake failed. A listener that never accepts is different: its connects complete or time out.
 pub(crate) fn unreachable(outcomes: &Outcomes, established: u64) -> Option<String> {
-    let other = outcomes.get(Outcome::NotHttp2);
     let ended = outcomes.iter().filter(|(outcome, _)| !outcome.is_client_limit()).map(|(_, count)| count);
-    if other > 0 && ended.sum::<u64>() == other {
+    let ended: u64 = ended.sum();
+    let all = |outcome| ended > 0 && outcomes.get(outcome) == ended;
+    if all(Outcome::NotHttp2) {
         return Some("The server does not speak HTTP/2 on that port; leave --http2 out.".to_owned());
+    }
+    if all(Outcome::TlsFailed) {
+        return Some("Every TLS handshake failed.".to_owned());
     }
     let (refused, no_route) = (outcomes.get(Outcome::Refused), outcomes.get(Outcome::Unreachable));
     let nowhere = established == 0 && refused + no_route > 0;

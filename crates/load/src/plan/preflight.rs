@@ -24,8 +24,8 @@ use crate::plan::window::Window;
 use crate::plan::workload::{Length, Think};
 pub use refusals::RATE_UNASKED;
 use refusals::{
-    check_conduct, check_http2, check_pair, check_populations, check_stack, check_think, check_times,
-    single_target,
+    check_conduct, check_http2, check_pair, check_populations, check_source, check_stack, check_think,
+    check_times, single_target,
 };
 
 /// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
@@ -64,12 +64,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
         return Err(LoadError::NoContent { setting });
     }
-    if let Some(source) = config.source.filter(|source| source.first().is_ipv4() != target.is_ipv4()) {
-        return Err(LoadError::SourceFamily {
-            source_ip: source.to_string(),
-            target: target.ip().to_string(),
-        });
-    }
+    check_source(&config, target)?;
     let ports = port_range();
     let connections = connections_in_time_wait(&config);
     let sources = config.source.or_else(|| source_addresses::automatic(target, connections, &ports));

@@ -18,7 +18,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, NamedGroup, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, NamedGroup, RootCertStore,
+    SignatureScheme,
 };
 
 use crate::error::LoadError;
@@ -122,7 +123,7 @@ impl Tls {
 
     /// Keeps the reason of the first failed connection.
     pub(crate) fn note_failure(&self, error: &io::Error) {
-        self.failure.get_or_init(|| error.to_string());
+        self.failure.get_or_init(|| told(error));
     }
 
     /// A session for a connection that is established.
@@ -252,5 +253,39 @@ impl ServerCertVerifier for Unverified {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The reason of a failure, with a remedy if there is one.
+fn told(error: &io::Error) -> String {
+    let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let remedy = match reason {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "the server's bytes are not TLS; check the port, or use http://"
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "no trusted certificate has signed the server's; give one with --ca, or use --insecure"
+        }
+        Some(rustls::Error::InvalidCertificate(_)) if error.to_string().contains("CaUsedAsEndEntity") => {
+            "the server shows the certificate of a CA itself; use one that the CA has signed, or --insecure"
+        }
+        _ => return error.to_string(),
+    };
+    remedy.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_a_remedy() {
+        let of = |error| told(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let issuer = of(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
+        assert!(issuer.contains("--ca"), "{issuer}");
+        let cleartext = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert!(cleartext.contains("http://"), "{cleartext}");
+        let other = of(rustls::Error::InvalidCertificate(CertificateError::Expired));
+        assert!(other.contains("expired"), "{other}");
     }
 }

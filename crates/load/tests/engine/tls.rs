@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use load::{Config, Trust};
-use record::Outcome;
+use record::{Outcome, Verdict};
 
 use super::identity::{Identity, identity};
 use super::servers::Server;
@@ -43,8 +43,9 @@ fn a_server_that_nobody_vouches_for_is_no_target() {
     let server = Server::replying_over_tls(Arc::clone(&stranger.config), REPLY);
     let refused = run(secure(&server, &identity));
     assert_all(&refused, Outcome::TlsFailed);
+    assert_eq!(refused.verdict, Verdict::Unreachable);
     let said = refused.reasons.join(" ");
-    assert!(said.contains("The first TLS failure: invalid peer certificate"), "{said}");
+    assert!(said.contains("The first TLS failure: no trusted certificate has signed"), "{said}");
     let mut credulous = secure(&server, &identity);
     credulous.tls.trust = Trust::Anybody;
     assert_all(&run(credulous), Outcome::Ok);

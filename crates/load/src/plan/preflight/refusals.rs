@@ -1,7 +1,8 @@
 //! Refuses runs that cannot be carried out, and settings that exclude each other. It also holds the one rule
 //! of conduct: only owners may overload a server.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroU32;
 
 use base::{Nanos, PerSecond};
@@ -129,6 +130,21 @@ pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
     Err(LoadError::Stack { stack: "user", why })
 }
 
+/// Refuses source addresses from which no connect can reach the target.
+pub(super) fn check_source(config: &Config, target: SocketAddr) -> Result<(), LoadError> {
+    let Some(source) = config.source else { return Ok(()) };
+    let source_ip = source.to_string();
+    if source.first().is_ipv4() != target.is_ipv4() {
+        return Err(LoadError::SourceFamily { source_ip, target: target.ip().to_string() });
+    }
+    match UdpSocket::bind((source.first(), 0)) {
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+            Err(LoadError::SourceNotHere { source_ip })
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn check_populations(config: &Config) -> Result<(), LoadError> {
     let names: Vec<String> = config.populations.iter().map(Population::to_string).collect();
     let twice = (1..names.len()).find(|number| names[..*number].contains(&names[*number]));
@@ -208,6 +224,9 @@ mod tests {
         none.urls.clear();
         assert!(matches!(prepare(none), Err(LoadError::NoUrl)));
         let mut mixed = open("http://127.0.0.1:80/", 1.0);
+        mixed.source = Some("203.0.114.1".parse().unwrap());
+        let refused = prepare(mixed.clone()).unwrap_err().to_string();
+        assert_eq!(refused, "--source-ip 203.0.114.1: this machine does not have the address");
         mixed.source = Some("::1".parse().unwrap());
         assert!(matches!(prepare(mixed), Err(LoadError::SourceFamily { .. })));
     }
