@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use base::{Clock, Nanos, RealClock, WallTime};
+use base::{Clock, Nanos, RealClock, WallTime, lock};
 use confine::Account;
 use http1::Version;
 use http1::server::{Entry, Log};
@@ -24,7 +24,6 @@ use rustix::fs::OFlags;
 
 use crate::config::{LogFormat, LogTarget, ServeConfig};
 use crate::error::{ServeError, system};
-use crate::lock::lock;
 use crate::privileges::wait_until_confined;
 use routes::Routes;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use tls::Sessions;
 
-use crate::lock::lock;
+use base::lock;
 
 /// The text for new workers. It may be replaced while the server runs.
 #[derive(Clone, Debug)]

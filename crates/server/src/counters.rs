@@ -7,11 +7,9 @@
 use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use base::Nanos;
+use base::{Nanos, lock};
 use serde::Serialize;
 use sys::socket::AcceptQueue;
-
-use crate::lock::lock;
 
 /// Maximum age of published figures.
 pub const PUBLISH_EVERY: Nanos = Nanos::from_millis(10);

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock, lock};
 use bpf::kernel_cache::{KernelCache, Limits};
 use rustix::net::getpeername;
 use site::Hosts;
@@ -36,7 +36,6 @@ use sys::socket::local_address;
 use crate::counters::KernelCacheCounts;
 use crate::error::ServeError;
 use crate::listener::Listener;
-use crate::lock::lock;
 use crate::threads::LoopHandle;
 use hot::Candidate;
 pub use hot::Observer;

@@ -23,8 +23,7 @@
 //!   `overload_control`, and `instructions`, its word to threads and processes that serve;
 //! - answers: `hosts`, `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
 //! - observation: `counters`, `admin`, `admin_access`, `side_servers`, the small servers beside the main one, and
-//!   `agent_check`, which tells a load balancer the server's weight;
-//! - `lock`, for mutexes that a panic may have poisoned.
+//!   `agent_check`, which tells a load balancer the server's weight.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
@@ -52,7 +51,6 @@ mod instructions;
 mod kernel_cache;
 mod listener;
 mod load_report;
-mod lock;
 mod overload_control;
 mod plan;
 mod privileges;

@@ -14,12 +14,11 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use base::Nanos;
+use base::{Nanos, lock};
 use bytes::Bytes;
 use http1::{Request, Response};
 
 use crate::agent_check::{Meter, Reading};
-use crate::lock::lock;
 
 /// The request field that asks for a report; its value is the wanted form.
 const ASKS: &str = "endpoint-load-metrics-format";

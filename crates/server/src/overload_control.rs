@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock, lock};
 use bpf::admission::Attached;
 use overload::hook::Routing;
 use overload::law::Sessions;
@@ -36,7 +36,6 @@ use crate::accept::PhaseEnd;
 use crate::choices::OverloadHook;
 use crate::instructions::Instructions;
 use crate::listener::Listener;
-use crate::lock::lock;
 use refuser::{Chosen, Refuser};
 
 /// Listeners that one loop, or several threads or processes, accept from, with the control of their accept queue.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, OnceLock};
 
-use base::{Nanos, RealClock};
+use base::{Nanos, RealClock, lock};
 use overload::hook::Routing;
 use site::{Hosts, Sites};
 use sys::completion::CompletionRing;
@@ -28,7 +28,6 @@ use crate::error::{ServeError, system};
 use crate::kernel_cache::{Materials, SharedCache};
 use crate::listener::{Inheritance, Listener, bind_group, listen, take_over};
 use crate::load_report::LoadReports;
-use crate::lock::lock;
 use crate::overload_control::{AcceptControl, ControlledQueue, Overload};
 use crate::refusals::Refusals;
 use crate::service::{Costly, Refusal};

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::clients::Admission;
-use crate::lock::lock;
+use base::lock;
 
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
 pub const MOST_WAITING: usize = 1024;

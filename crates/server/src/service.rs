@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use base::{Nanos, RealClock};
+use base::{Nanos, RealClock, lock};
 use dispatch::Token;
 use http1::server::Responder;
 use http1::{FileRange, Request, Response, Service};
@@ -14,7 +14,6 @@ use site::{File, Hosts, Sites};
 use crate::driver::socket_service::SocketService;
 use crate::kernel_cache::Observer;
 use crate::load_report::LoadReports;
-use crate::lock::lock;
 use crate::unavailable::unavailable;
 
 /// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.

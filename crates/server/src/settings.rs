@@ -11,7 +11,7 @@ use http1::server::Settings;
 use tls::Sessions;
 
 use crate::clients::Clients;
-use crate::lock::lock;
+use base::lock;
 
 /// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]

@@ -18,8 +18,9 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::lock;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -192,7 +193,7 @@ impl Root {
     /// The directory at the path now; `None` while there is none. Calls `stat`, and `open` if another
     /// directory has taken the path. The `Arc` stays the same while the directory does.
     pub(crate) fn current(&self) -> Option<Arc<Directory>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         match rustix::fs::stat(&self.path) {
             Ok(stat) => {
                 let same = open.as_ref().is_some_and(|open| open.is(&stat));

@@ -24,8 +24,9 @@ mod page;
 mod pattern;
 mod redirect;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use base::lock;
 use http1::Status;
 
 use crate::path;
@@ -140,13 +141,13 @@ impl LiveRules {
 
     /// The rules in force now. The `Arc` stays the same while they do.
     pub fn current(&self) -> Arc<Rules> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.0))
     }
 
     /// Puts the rules of `newer` in force, unless they are the same.
     pub fn take_from(&self, newer: &LiveRules) {
         let newer = newer.current();
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.0);
         if **current != *newer {
             *current = newer;
         }

@@ -1,7 +1,7 @@
 //! The state that all connections share: certificates, tickets, and the accepted versions and suites.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::RealClock;
 use rustls::ServerConfig;
@@ -113,7 +113,7 @@ impl Sessions {
     }
 
     fn material(&self) -> MutexGuard<'_, Material> {
-        self.0.material.lock().unwrap_or_else(PoisonError::into_inner)
+        base::lock(&self.0.material)
     }
 
     /// Returns the names that the certificates are for.

@@ -5,9 +5,10 @@
 //! terminal does not end the run.
 
 use std::io::{IsTerminal, Stderr, stderr, stdout};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ::load::{AgentStanding, Snapshot, Stop, Tempo};
+use base::lock;
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
@@ -96,10 +97,6 @@ impl Screen {
             let _ = self.terminal.draw(|frame| view.render(frame));
         }
     }
-}
-
-fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
-    screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// True if the terminal has a name and is not dumb. Other terminals show control sequences as text.

@@ -6,10 +6,10 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ::load::{AgentStanding, Observer, Snapshot, Stop, Tempo};
-use base::{Clock, RealClock};
+use base::{Clock, RealClock, lock};
 use record::LoadResult;
 use serde::Serialize;
 use server::Page;
@@ -101,10 +101,6 @@ fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, E
         say!("inrush: metrics on http://{address}/metrics");
     }
     Ok(page)
-}
-
-fn lock(meters: &Mutex<Meters>) -> MutexGuard<'_, Meters> {
-    meters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Observer for Watcher {

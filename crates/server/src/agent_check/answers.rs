@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock, lock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -33,7 +33,6 @@ use super::REGULAR;
 use super::load::Meter;
 use super::weight::Weight;
 use crate::admin_access::AdminListener;
-use crate::lock::lock;
 use crate::stop::Stop;
 
 /// Maximum number of ending connections: several load balancers, each of which asks for several backends.

@@ -37,7 +37,6 @@ use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::error::{ServeError, system};
 use crate::listener::Listener;
-use crate::lock::lock;
 use crate::overload_control::{AcceptControl, ControlledQueue};
 use crate::plan::{Plan, addresses};
 use crate::service::{Costly, Refusal, SharedSite};
@@ -46,6 +45,7 @@ use crate::settings::LiveSettings;
 use crate::slots::Share;
 use crate::stop::Stop;
 use crate::threads::{EndsTheServer, LoopHandle, start_thread};
+use base::lock;
 
 /// Default threads of a pool: Apache's MaxClients in the paper.
 const POOL: usize = 150;

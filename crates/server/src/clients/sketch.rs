@@ -21,10 +21,8 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use base::Nanos;
+use base::{Nanos, lock};
 use siphasher::sip::SipHasher13;
-
-use crate::lock::lock;
 
 /// Rows of each table. Four rows of a table that is loaded to a quarter make one mistake in 256 at most.
 const ROWS: usize = 4;

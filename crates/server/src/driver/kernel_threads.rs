@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock, lock};
 use overload::law::Sessions;
 use sys::poll::PollFd;
 
@@ -46,7 +46,6 @@ use crate::choices::Wake;
 use crate::counters::{Board, Counters, LoopCounts};
 use crate::instructions;
 use crate::listener::{Listener, are_passed_on};
-use crate::lock::lock;
 use crate::overload_control::AcceptControl;
 use crate::slots::Share;
 use crate::stop::Stop;

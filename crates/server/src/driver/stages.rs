@@ -37,7 +37,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard};
 use std::thread::{Builder, Scope};
 
-use base::{Clock, Key, Nanos, RealClock};
+use base::{Clock, Key, Nanos, RealClock, lock};
 use dispatch::Mechanism;
 
 use super::machine::Machine;
@@ -46,7 +46,6 @@ use crate::accept::{Acceptor, Arrived, Short};
 use crate::access_log::{LogSender, LoopLog};
 use crate::counters::{Board, Counters};
 use crate::listener::Listener;
-use crate::lock::lock;
 use crate::settings::LiveSettings;
 use crate::slots::Share;
 use crate::stop::Stop;

@@ -5,13 +5,12 @@
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 
-use base::Nanos;
+use base::{Nanos, lock};
 use bpf::kernel_cache::{LONGEST, LONGEST_REQUEST};
 use http1::{Body, Method, Request, Response, Status, Version};
 use site::{File, Hosts};
 
 use super::SharedCache;
-use crate::lock::lock;
 
 /// The table's size, in requests.
 const COUNTED: usize = 4096;

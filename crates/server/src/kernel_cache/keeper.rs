@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use base::{Clock, Limit, Nanos, RealClock};
+use base::{Clock, Limit, Nanos, RealClock, lock};
 use bpf::BpfError;
 use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
 use http1::server::{Buffers, Connection, Context, Counts, Entry, Transmit, Wants};
@@ -18,7 +18,6 @@ use super::hot::{Candidate, Key};
 use crate::access_log::{LogSender, LoopLog};
 use crate::counters::{Board, KernelCacheCounts};
 use crate::error::{ServeError, system};
-use crate::lock::lock;
 use crate::settings::LiveSettings;
 use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};

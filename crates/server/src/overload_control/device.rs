@@ -26,7 +26,7 @@ use overload::hook::{self, Hook, Routing};
 
 use crate::choices::OverloadHook;
 use crate::listener::{Listener, one_for_each_address};
-use crate::lock::lock;
+use base::lock;
 
 /// The program on the devices of the listeners.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{Peer, Phase};
 use crate::accept::{Arrived, PhaseEnd};
 use crate::counters::Counters;
-use crate::lock::lock;
+use base::lock;
 
 /// A message from a stage.
 pub enum Mail {

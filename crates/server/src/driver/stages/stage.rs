@@ -14,11 +14,10 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock, lock};
 
 use super::control::PoolController;
 use crate::counters::StageFigures;
-use crate::lock::lock;
 
 /// The idle time after which a thread ends [SEDA, 3.4].
 const IDLE: Nanos = Nanos::from_secs(5);

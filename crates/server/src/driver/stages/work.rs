@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use base::{Clock, Nanos};
+use base::{Clock, Nanos, lock};
 use dispatch::Interest;
 use http1::server::{Responder, Wants};
 use http1::{Request, Response};
@@ -17,7 +17,6 @@ use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::listener::Listener;
-use crate::lock::lock;
 use crate::unavailable::unavailable;
 
 /// Admits a request, to be answered by the file stage, or refuses it.
