@@ -253,7 +253,7 @@ fn setting_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a clap::Arg
         let name = command.get_name();
         match experiment::nearest(key, names.iter().map(String::as_str)) {
             Some(meant) => format!("'{key}' is not a setting of {name}; did you mean '{meant}'?"),
-            None => format!("'{key}' is not a setting of {name}; inrush help {name} lists them"),
+            None => format!("'{key}' is not a setting of {name}; expected one of: {}", names.join(", ")),
         }
     })
 }
@@ -424,12 +424,14 @@ mod tests {
     #[test]
     fn mistakes_name_the_file_the_setting_and_what_is_accepted() {
         let error = expanded("acept-limit = 1", &[]).unwrap_err();
-        assert!(
-            error.starts_with(
-                "--config FILE: 'acept-limit' is not a setting of serve; expected one of: root, "
-            ),
-            "{error}"
+        assert_eq!(
+            error,
+            "--config FILE: 'acept-limit' is not a setting of serve; did you mean 'accept-limit'?"
         );
+        let error = expanded("zzz = 1", &[]).unwrap_err();
+        assert!(error.starts_with("--config FILE: 'zzz' is not a setting of serve; expected one of: root, "));
+        let error = expanded("workers = 2.5", &[]).unwrap_err();
+        assert!(error.starts_with("--config FILE: invalid value '2.5' for '--workers <N>'"), "{error}");
         let error = expanded("root = ", &[]).unwrap_err();
         assert!(error.starts_with("--config FILE: line 1: "), "{error}");
         let error = expanded("burn = '1s'\nburn = '2s'", &[]).unwrap_err();

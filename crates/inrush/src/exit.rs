@@ -143,8 +143,8 @@ mod tests {
         };
         let wan = said(&["inrush", "wan", "run", "--delay", "1ms", "true"]);
         assert_eq!(wan, "unexpected argument 'true': the command stands behind two dashes: -- true");
-        let unknown = said(&["inrush", "load", "http://a/", "--frobnicate"]);
-        assert_eq!(unknown, "unexpected argument '--frobnicate' found");
+        let unknown = said(&["inrush", "load", "http://a/", "--zzz"]);
+        assert_eq!(unknown, "unexpected argument '--zzz' found");
     }
 
     #[test]

@@ -353,7 +353,7 @@ fn mistakes_in_a_host_are_one_line() {
             "host a.test: root is missing; expected the directory to serve",
         ),
         ("[[host]]\nnames = []".to_owned(), "the host has no names"),
-        (of_a_host("rot = 1"), "host a.test: 'rot' is not a setting of host; expected one of: names, root, "),
+        (of_a_host("rot = 1"), "host a.test: 'rot' is not a setting of host; did you mean 'root'?"),
         (of_a_host("max-body = 1"), "host a.test: 'max-body' is not a setting of host"),
         (of_a_host("redirect = '/* /new/*'"), "host a.test: --redirect: /x would be redirected without end"),
         (of_a_host("cache-memory = 'much'"), "host a.test: invalid value 'much' for '--cache-memory <SIZE>'"),

@@ -46,7 +46,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     ),
     (
         &["--listen=127.0.0.1:8099", "--listen=0.0.0.0:8099"],
-        &["--listen", "'0.0.0.0:8099'", "has this address and port already"],
+        &["--listen 0.0.0.0:8099", "has this address and port already"],
     ),
     (&["--listen=127.0.0.1:8099", "--admin=127.0.0.1:8099"], &["--admin", "--listen has this address"]),
     (&["--workers=two"], &["--workers", "'two'", "expected a whole number"]),
@@ -189,7 +189,7 @@ fn a_wrong_config_file_is_named_with_the_setting() {
     let flag = format!("--config={}", path.display());
     for (text, expected) in [
         ("accept-limit = 0", &["--accept-limit", "'0'", "from 1 up, inf, or adaptive"][..]),
-        ("acept-limit = 1", &["inrush.toml", "'acept-limit'", "accept-limit, "]),
+        ("acept-limit = 1", &["inrush.toml", "'acept-limit'", "did you mean 'accept-limit'?"]),
         ("listen = 'here:80'", &["--listen", "'here:80'"]),
         ("header-timeout = 0", &["--header-timeout", "'0'", "a time above 0"]),
         (

@@ -36,7 +36,7 @@ fn a_root_without_an_index_is_said_to_have_none() {
     let server = Server::start(&files.root(), &["--index=start.html"]);
     let hint = server.said.lines().find(|line| line.starts_with("inrush: ")).unwrap();
     assert!(hint.contains("no start.html in ") && hint.contains("--index NAME"), "{hint}");
-    assert!(server.client().get("/").text().contains("There is no start.html here"));
+    assert!(server.client().get("/").text().contains("There is no folder with start.html here"));
     server.stop_well();
 }
 

@@ -24,6 +24,9 @@ use super::confinement;
 use super::tls::{self, Identity};
 use crate::common::{Client, Files, PATIENCE, PROGRAM, Server, has_ended, pattern, pause};
 
+/// A flag of a server under overload control that a busy test machine must not overload.
+const PATIENT: &str = "--queue-target=10s";
+
 /// A server, by the process that serves now. It ends when dropped, with all that went before it.
 pub struct Upgrading {
     pub server: Server,
@@ -37,7 +40,10 @@ impl Upgrading {
     }
 
     fn start(files: &Files, flags: &[&str]) -> Upgrading {
-        Upgrading::new(Server::start_with_control(&files.root(), &[flags, &["--upgrade=on"]].concat()))
+        // seda has controllers of its own.
+        let patient: &[&str] = if flags.contains(&"--arch=seda") { &[] } else { &[PATIENT] };
+        let flags = [flags, &["--upgrade=on"], patient].concat();
+        Upgrading::new(Server::start_with_control(&files.root(), &flags))
     }
 
     fn address(&self) -> SocketAddr {
@@ -311,8 +317,11 @@ fn a_new_program_that_fails_leaves_the_old_one() {
     let flag = format!("--config={}", config.display());
     fs::write(&config, "index = \"index.html\"\n").unwrap();
     symlink(PROGRAM, &program).unwrap();
-    let server =
-        Server::start_by(Program::new(&program), &files.root(), &["--arch=sped", "--upgrade=on", &flag]);
+    let server = Server::start_by(
+        Program::new(&program),
+        &files.root(),
+        &["--arch=sped", "--upgrade=on", PATIENT, &flag],
+    );
     let mut server = Upgrading::new(server);
     let traffic = Traffic::start(server.address());
     fs::write(&config, "no-such-setting = 1\n").unwrap();

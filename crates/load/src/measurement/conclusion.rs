@@ -123,7 +123,7 @@ mod tests {
         let mut thinking = run(&[(Outcome::Ok, 200)], 1_800);
         thinking.not_due_at_end = 1_800;
         let told = of(&thinking, &Statuses::default(), None);
-        assert!(told.starts_with("20.0/s were offered for 10 s, and 20.0/s came back"), "{told}");
+        assert!(told.starts_with("20/s were offered for 10 s, and 20/s came back"), "{told}");
         assert!(
             told.ends_with("none failed. 1800 more requests of the sessions were not due yet."),
             "{told}"

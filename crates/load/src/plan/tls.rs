@@ -283,6 +283,6 @@ mod tests {
         let cleartext = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
         assert!(cleartext.contains("http://"), "{cleartext}");
         let other = of(rustls::Error::InvalidCertificate(CertificateError::Expired));
-        assert!(other.contains("expired"), "{other}");
+        assert!(other.contains("Expired"), "{other}");
     }
 }

