@@ -126,11 +126,11 @@ impl Server {
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
         let Inherited { listeners, admin, ticket_keys, is_activated } = inherited;
-        // From the first loop on, a predecessor is without overload control: what may fail comes before.
-        let Aside { admin, admin_socket, agent } = Aside::listen(&config, admin)?;
+        // From the first loop on, a predecessor is without overload control: what may fail comes before. Otherwise an open
+        // admin port says that the server listens.
+        let early = successor.as_ref().map(|_| Aside::open(&config, admin)).transpose()?;
         // The quota is read now, because a confined server cannot read it.
-        let measures = config.agent_check.is_some() || config.load_reports;
-        let quota = measures.then(sys::cpu::quota).flatten();
+        let quota = (config.agent_check.is_some() || config.load_reports).then(sys::cpu::quota).flatten();
         let confinement = Confinement::begin(&config, architecture.has_workers());
         let log = access_log::of(&config)?;
         let certificates = Certificates::of(&config, ticket_keys.as_deref())?;
@@ -157,6 +157,7 @@ impl Server {
         if let Some(reports) = plan.load_reports() {
             reports.begin(meter(), RealClock::new().now());
         }
+        let Aside { admin, admin_socket, agent } = Aside::now_unless(early, &plan.config)?;
         let start = |listener| AgentCheck::start(listener, meter(), Arc::clone(&evicted));
         let agent = agent.map(start).transpose()?;
         let admin = admin.zip(plan.config.admin.as_ref()).map(|(listener, settings)| {
@@ -448,8 +449,13 @@ struct Aside {
 }
 
 impl Aside {
+    /// Listens now, unless a successor did so early.
+    fn now_unless(early: Option<Aside>, config: &ServeConfig) -> Result<Aside, ServeError> {
+        early.map_or_else(|| Aside::open(config, None), Ok)
+    }
+
     /// Listens for the side servers that the configuration asks for.
-    fn listen(config: &ServeConfig, inherited: Option<(String, OwnedFd)>) -> Result<Aside, ServeError> {
+    fn open(config: &ServeConfig, inherited: Option<(String, OwnedFd)>) -> Result<Aside, ServeError> {
         let address = config.admin.as_ref().map(|settings| &settings.address);
         let admin = address.map(|address| listen_for_admin(address, inherited)).transpose()?;
         let copied = admin.as_ref().filter(|_| config.upgrade == Switch::On);
