@@ -169,9 +169,10 @@ fn row((server, load): (&str, &Option<String>), metric: &str, pairs: &[Pair]) ->
 /// The measurements of points with more than half as many repetitions as the fullest. A repetition counts only with all
 /// points, so a curve's few repetitions would leave out most of a claim's.
 fn fullest(pairs: &[Pair]) -> Vec<Pair> {
-    let repetitions = |of: &str| pairs.iter().filter(|(_, point, ..)| point == of).count();
-    let most = pairs.iter().map(|(_, point, ..)| repetitions(point)).max().unwrap_or(0);
-    pairs.iter().filter(|(_, point, ..)| 2 * repetitions(point) > most).cloned().collect()
+    let mut repetitions: BTreeMap<&str, usize> = BTreeMap::new();
+    pairs.iter().for_each(|(_, point, ..)| *repetitions.entry(point).or_default() += 1);
+    let most = repetitions.values().copied().max().unwrap_or(0);
+    pairs.iter().filter(|(_, point, ..)| 2 * repetitions[point.as_str()] > most).cloned().collect()
 }
 
 /// The probability that chance alone puts the ratio as far from 1, on either side.
@@ -189,10 +190,8 @@ fn point(trial: &TrialRecord) -> String {
 /// Returns the point whose median ratio is farthest from 1, if there is more than one point.
 fn farthest(pairs: &[Pair]) -> Option<(String, f64)> {
     let mut points: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (_, point, a, b) in pairs {
-        if let Some(ratio) = ratio(*b, *a) {
-            points.entry(point).or_default().push(ratio);
-        }
+    for (point, ratio) in pairs.iter().filter_map(|(_, point, a, b)| Some((point, ratio(*b, *a)?))) {
+        points.entry(point).or_default().push(ratio);
     }
     if points.len() < 2 {
         return None;

@@ -13,7 +13,7 @@ pub enum FleetError {
         /// The client's error.
         cause: String,
     },
-    /// What the user said of NATS cannot be right.
+    /// The address of NATS is wrong, or a file for its access cannot be opened.
     #[error("{0}")]
     Access(String),
     /// Another agent has the name.

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::listener::{self as internet, Listener, are_ours};
+use crate::listener::{self as internet, Listener, are_passed_on};
 
 /// Length of the accept queue. It exceeds the connection limit, so that the kernel drops no SYN of a burst.
 const BACKLOG: u32 = 128;
@@ -102,7 +102,7 @@ impl AdminListener {
 impl Drop for AdminListener {
     fn drop(&mut self) {
         if let AdminAddress::File(path) = &self.address
-            && are_ours()
+            && !are_passed_on()
             && self.file == socket_file(path)
         {
             // If the removal fails, the next start replaces the file.

@@ -4,10 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+use base::lock;
 use rustix::event::{EventfdFlags, eventfd};
 use tls::Sessions;
-
-use base::lock;
 
 /// The text for new workers. It may be replaced while the server runs.
 #[derive(Clone, Debug)]

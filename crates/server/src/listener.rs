@@ -23,25 +23,18 @@ use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local
 /// process.
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
 
-/// True while a predecessor still serves by the sockets that this process has inherited.
-static BORROWED: AtomicBool = AtomicBool::new(false);
-
-/// Notes whether a predecessor still serves by the sockets that this process has inherited.
-pub fn borrow_sockets(borrowed: bool) {
-    BORROWED.store(borrowed, Ordering::Release);
-}
-
-/// Tells whether the listening sockets are this process's own: neither passed on, nor still a predecessor's.
-pub fn are_ours() -> bool {
-    !are_passed_on() && !BORROWED.load(Ordering::Acquire)
-}
-
-/// Leaves the listening sockets of this process to another one, for good.
+/// Leaves the listening sockets of this process to another one: to a successor, or to a predecessor until
+/// [`take_on`].
 pub fn pass_on() {
     PASSED_ON.store(true, Ordering::Release);
 }
 
-/// Tells whether this process has passed its listening sockets on.
+/// Makes the inherited listening sockets this process's own.
+pub fn take_on() {
+    PASSED_ON.store(false, Ordering::Release);
+}
+
+/// Tells whether the listening sockets of this process are another one's.
 pub fn are_passed_on() -> bool {
     PASSED_ON.load(Ordering::Acquire)
 }
@@ -160,9 +153,7 @@ impl Listener {
 
     /// Tells whether a connection waits in one of these listeners' accept queues.
     pub fn any_waits(listeners: &[Listener]) -> bool {
-        let mut set: Vec<PollFd> =
-            listeners.iter().map(|listener| PollFd::new(listener.socket.as_raw_fd(), bits::IN)).collect();
-        poll::wait(&mut set, Some(Nanos::ZERO)).is_ok_and(|ready| ready > 0)
+        listeners.iter().any(Listener::somebody_waits)
     }
 
     /// Returns the depth, limit and drops of these listeners' accept queues together; zeros if the kernel does not

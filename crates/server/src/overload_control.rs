@@ -198,7 +198,10 @@ impl Overload {
     /// Refuses connections through devices that are new since the last call, and forgets those that are gone. Says so in
     /// one line each.
     pub fn follow_devices(&self) {
-        self.refuser.follow_devices(&mut lock(&self.attached));
+        // Only this thread changes them. Others read them while a driver restarts its device.
+        let mut attached = self.devices();
+        self.refuser.follow_devices(&mut attached);
+        *lock(&self.attached) = attached;
     }
 
     /// Returns the reasons why the configured mechanism does not refuse connections, a line each.

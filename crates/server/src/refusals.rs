@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::clients::Admission;
-use base::lock;
 
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
 pub const MOST_WAITING: usize = 1024;

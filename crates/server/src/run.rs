@@ -368,10 +368,6 @@ impl Server {
     pub fn shut_down(mut self) -> Result<Drained, ServeError> {
         // From here on, only its loop keeps a listening socket open.
         drop(held(&mut self.predecessor).take());
-        if held(&mut self.successor).is_some() {
-            // This server was not ready yet, so the sockets stay with the one that runs.
-            pass_on();
-        }
         if let Some(agent) = &self.agent {
             agent.drain(self.drain_timeout);
         }

@@ -7,11 +7,11 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use base::lock;
 use http1::server::Settings;
 use tls::Sessions;
 
 use crate::clients::Clients;
-use base::lock;
 
 /// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]

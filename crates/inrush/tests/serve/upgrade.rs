@@ -270,7 +270,7 @@ fn what_is_under_way_is_finished_and_who_is_idle_is_answered_once_more() {
         download.response_to_head();
         server.server.eventually("all in", |status| status.connections() == 3);
         server.hand_over();
-        // Whoever stops the service asks both processes.
+        // systemd asks both processes when it stops the service.
         kill_process(Pid::from_raw(before as i32).unwrap(), Signal::TERM).unwrap();
         half.send("Host: x\r\n\r\n");
         answered_to_the_end(&mut half);

@@ -26,6 +26,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 
+use base::lock;
+
 use super::Architecture;
 use crate::accept::{AcceptLimit, Acceptor};
 use crate::access_log::{LogSender, LoopLog};
@@ -45,7 +47,6 @@ use crate::settings::LiveSettings;
 use crate::slots::Share;
 use crate::stop::Stop;
 use crate::threads::{EndsTheServer, LoopHandle, start_thread};
-use base::lock;
 
 /// Default threads of a pool: Apache's MaxClients in the paper.
 const POOL: usize = 150;

@@ -20,13 +20,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
+use base::lock;
 use bpf::admission::{self, Admission, Attached, Changes, LimitTable, Limits, NewDevice, Queues};
 use overload::hook::program::Program;
 use overload::hook::{self, Hook, Routing};
 
 use crate::choices::OverloadHook;
 use crate::listener::{Listener, one_for_each_address};
-use base::lock;
 
 /// The program on the devices of the listeners.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use sys::process::inherited;
 
 use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, SINKS, TICKETS, VARIABLE};
 use crate::error::{ServeError, system};
-use crate::listener::{Inheritance, borrow_sockets};
+use crate::listener::{Inheritance, pass_on, take_on};
 use crate::processes::{Control, Heard, Sent};
 
 /// A program that is to take over, until it is ready.
@@ -52,7 +52,7 @@ impl Successor {
         let null = File::open("/dev/null").map_err(system("open /dev/null"))?;
         rustix::stdio::dup2_stdin(&null).map_err(|errno| system("take over")(errno.into()))?;
         let channel = Control::from_inherited(channel);
-        borrow_sockets(true);
+        pass_on();
         let mut inherited = hear(&channel)?;
         inherited.listeners.settle_by(move || prepared(&Control::from_inherited(copy)));
         Ok(Some((Successor(channel), inherited)))
@@ -62,7 +62,7 @@ impl Successor {
     pub fn ready(self) {
         // Without this call, this process would end with the starter.
         let _ = set_parent_process_death_signal(None);
-        borrow_sockets(false);
+        take_on();
         let process = std::process::id();
         // A predecessor that has ended needs no word: its sockets are here.
         let _ = self.0.send(&[READY, process.to_string().as_bytes()].concat(), &[]);

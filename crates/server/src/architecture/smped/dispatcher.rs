@@ -405,7 +405,7 @@ impl Dispatching {
                 return;
             }
             if !self.parts.pool.has_room(self.now) {
-                // The dispatcher accepts nothing meanwhile, so `make_room` does not come to it.
+                // `make_room` does not run now, because the dispatcher accepts nothing.
                 self.reclaim();
                 self.retry_at = Some(self.now + RETRY);
                 return;

@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
+use base::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Peer, Phase};
 use crate::accept::{Arrived, PhaseEnd};
 use crate::counters::Counters;
-use base::lock;
 
 /// A message from a stage.
 pub enum Mail {
