@@ -6,7 +6,7 @@ use anyhow::Context;
 use experiment::Experiment;
 use record::experiment::{Directory, RunDirectory};
 
-use crate::claims::{Judged, Origin, judge_all};
+use crate::claims::{Judged, judge_all};
 use crate::points::{Plot, plot};
 
 /// The records of a run, with their experiment and the results of the analysis.
@@ -47,11 +47,5 @@ impl Analysed {
         let plots = experiment.figures.iter().map(|figure| plot(&experiment, figure, &run.trials)).collect();
         let claims = judge_all(&experiment, &run);
         Ok(Analysed { experiment, run, plots, claims })
-    }
-
-    /// Tells whether the claims are a paper's.
-    pub fn origin(&self) -> Origin {
-        let has_findings = self.claims.iter().any(|claim| claim.paper.is_some());
-        if has_findings || self.experiment.paper.is_some() { Origin::Paper } else { Origin::Own }
     }
 }

@@ -83,12 +83,12 @@ impl Scale {
     }
 }
 
-/// The origin of an experiment's claims, which decides the words for a judgement.
+/// The origin of a claim, which decides the words for its judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The experiment repeats a paper's.
+    /// The claim quotes a paper.
     Paper,
-    /// The claims are the user's own.
+    /// The claim is the experiment's own.
     Own,
 }
 
@@ -146,6 +146,13 @@ pub struct Judged {
     pub because: String,
     /// A further remark, a phrase; may be empty.
     pub note: String,
+}
+
+impl Judged {
+    /// Tells who claims it.
+    pub fn origin(&self) -> Origin {
+        if self.paper.is_some() { Origin::Paper } else { Origin::Own }
+    }
 }
 
 /// Judges every claim of an experiment from the records of a run of it, together.

@@ -35,7 +35,7 @@ use crate::format::printable;
 use crate::frame::render;
 
 use claims::HOW_JUDGED;
-pub use claims::{ClaimRow, Score};
+pub use claims::{ClaimRow, score_sentences};
 pub use markdown::{claims_table, escaped, push_finding, push_section};
 pub use section::Section;
 
@@ -101,9 +101,8 @@ pub fn html(analysed: &Analysed) -> String {
 /// Writes the report in a few lines for the terminal: the headline and the score of the claims.
 pub fn text(analysed: &Analysed) -> String {
     let headline = headline::leading(analysed).map(|(_, sentence)| sentence);
-    let score =
-        (!analysed.claims.is_empty()).then(|| Score::of(analysed.claims.iter()).sentence(analysed.origin()));
-    let lines = headline.into_iter().chain(score);
+    let score = score_sentences(analysed.claims.iter());
+    let lines = headline.into_iter().chain((!score.is_empty()).then_some(score));
     lines.map(|line| format!("  {}\n", printable(&line))).collect()
 }
 

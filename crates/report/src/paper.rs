@@ -6,15 +6,16 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use record::Manifest;
 use record::experiment::Directory;
 use record::file::write_whole;
 use serde::Serialize;
 
 use analysis::Analysed;
-use analysis::claims::{Origin, judge_together};
+use analysis::claims::judge_together;
 
 use crate::experiment::{
-    ClaimRow, Score, Section, Summary, claims_table, escaped, push_finding, push_section,
+    ClaimRow, Section, Summary, claims_table, escaped, push_finding, push_section, score_sentences,
 };
 use crate::frame::render;
 
@@ -84,14 +85,14 @@ fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
          undecided if the test allows neither, and not tested without enough valid trials. The documentation has \
          a page on the method.",
         runs.len(),
-        manifest.kernel,
-        manifest.cpu
+        distinct(runs, |manifest| &manifest.kernel),
+        distinct(runs, |manifest| &manifest.cpu)
     );
     Page {
         title: TITLE,
         version: manifest.version.clone(),
         lede,
-        score: score(runs),
+        score: score_sentences(runs.iter().flat_map(|(_, analysed)| &analysed.claims)),
         claims: sections.iter().flat_map(|section| section.claims.iter().cloned()).collect(),
         warnings,
         lines_most: sections.iter().map(|section| section.lines_most).max().unwrap_or(0),
@@ -99,16 +100,16 @@ fn page(runs: &[(&str, Analysed)], warnings: Vec<String>) -> Page {
     }
 }
 
-/// Writes a sentence for the papers' claims, and one for the others.
-fn score(runs: &[(&str, Analysed)]) -> String {
-    let sentence = |origin: Origin| {
-        let of_it = runs.iter().filter(|(_, analysed)| analysed.origin() == origin);
-        let score = Score::of(of_it.flat_map(|(_, analysed)| &analysed.claims));
-        (score.claims > 0).then(|| score.sentence(origin))
-    };
-    let (papers, own) = (sentence(Origin::Paper), sentence(Origin::Own));
-    let own = own.map(|own| if papers.is_some() { format!("Of our own claims, {own}") } else { own });
-    [papers, own].into_iter().flatten().collect::<Vec<_>>().join(" ")
+/// Returns what the manifests of the runs say, each text once, in the order of the runs.
+fn distinct(runs: &[(&str, Analysed)], of: fn(&Manifest) -> &str) -> String {
+    let mut texts: Vec<&str> = Vec::new();
+    for (_, analysed) in runs {
+        let text = of(&analysed.run.run.manifest);
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    texts.join(" and ")
 }
 
 fn markdown(page: &Page) -> String {

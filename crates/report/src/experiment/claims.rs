@@ -1,8 +1,7 @@
 //! Claims in words: the expectation, the measurement and the judgement.
 //!
-//! A finding of a paper is reproduced or refuted; a user's own claim holds or does not hold. Both can be undecided or not
-//! tested. `summary.json` has the
-//! first pair for both.
+//! A finding of a paper is reproduced or refuted; an experiment's own claim holds or does not hold. Both can be undecided
+//! or not tested. `summary.json` has the first pair for both.
 
 use analysis::claims::{Expectation, Judged, Judgement, Origin, Scale};
 use serde::Serialize;
@@ -54,23 +53,23 @@ pub struct ClaimRow {
 }
 
 /// The score of claims by judgement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Score {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Score {
     /// All claims.
-    pub claims: usize,
+    claims: usize,
     /// Reproduced.
-    pub reproduced: usize,
+    reproduced: usize,
     /// Refuted.
-    pub refuted: usize,
+    refuted: usize,
     /// Undecided.
-    pub undecided: usize,
+    undecided: usize,
     /// Not tested.
-    pub not_tested: usize,
+    not_tested: usize,
 }
 
 impl Score {
     /// The score of some claims.
-    pub fn of<'a>(claims: impl Iterator<Item = &'a Judged>) -> Score {
+    fn of<'a>(claims: impl Iterator<Item = &'a Judged>) -> Score {
         let mut score = Score::default();
         for claim in claims {
             score.claims += 1;
@@ -86,7 +85,7 @@ impl Score {
 
     /// `5 of 7 claims reproduced, 1 refuted, 1 undecided.`, or `5 of 7 claims hold, 1 does not, 1 is undecided.` Claims
     /// that were not tested stand at the end, if there are any.
-    pub fn sentence(&self, origin: Origin) -> String {
+    fn sentence(&self, origin: Origin) -> String {
         let all = plural(self.claims, "claim", "claims");
         let Score { reproduced, refuted, undecided, not_tested, .. } = self;
         let untested = match not_tested {
@@ -109,8 +108,19 @@ impl Score {
     }
 }
 
+/// Writes a sentence for the papers' claims, and one for the others.
+pub fn score_sentences<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
+    let sentence = |origin: Origin| {
+        let score = Score::of(claims.clone().filter(|claim| claim.origin() == origin));
+        (score.claims > 0).then(|| score.sentence(origin))
+    };
+    let (papers, own) = (sentence(Origin::Paper), sentence(Origin::Own));
+    let own = own.map(|own| if papers.is_some() { format!("Of our own claims, {own}") } else { own });
+    [papers, own].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 /// A claim in words.
-pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
+pub fn row(judged: &Judged) -> ClaimRow {
     let show = |value: f64| show(judged.scale, value);
     let left_out = match judged.left_out {
         0 => String::new(),
@@ -145,7 +155,7 @@ pub fn row(judged: &Judged, origin: Origin) -> ClaimRow {
         } else {
             String::new()
         },
-        judged: word(origin, judged.judged),
+        judged: word(judged.origin(), judged.judged),
         class: judged.judged.word(),
         sign: match judged.judged {
             Judgement::Reproduced => "✓",

@@ -5,7 +5,7 @@ use record::experiment::Form;
 use record::{Manifest, TopologyKind};
 use serde::Serialize;
 
-use super::claims::{self, ClaimRow, Score};
+use super::claims::{self, ClaimRow, score_sentences};
 use super::figures::{self, FigureView};
 use super::tables::{self, TrialTable};
 use super::{anchor, headline, warnings};
@@ -63,8 +63,6 @@ impl Section {
     /// The section of a run whose folder lies at `base`, seen from the page.
     pub fn new(analysed: &Analysed, base: &str) -> Section {
         let (experiment, run) = (&analysed.experiment, &analysed.run.run);
-        let origin = analysed.origin();
-        let row = |judged| claims::row(judged, origin);
         let mut figures = figures::views(analysed, base);
         let leading = headline::leading(analysed).map(|(place, sentence)| (figures.remove(place), sentence));
         let (leading, headline) = leading.unzip();
@@ -78,8 +76,8 @@ impl Section {
             headline: headline.unwrap_or_default(),
             about_servers: about.map(|server| [server.name.clone(), server.about.clone()]).collect(),
             how: how(analysed),
-            score_sentence: Score::of(analysed.claims.iter()).sentence(origin),
-            claims: analysed.claims.iter().map(row).collect(),
+            score_sentence: score_sentences(analysed.claims.iter()),
+            claims: analysed.claims.iter().map(claims::row).collect(),
             warnings: warnings::warnings(analysed),
             lines_most: analysed.plots.iter().map(|plot| plot.lines.len()).max().unwrap_or(0),
             leading,
