@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
@@ -63,6 +63,8 @@ impl Lines {
 pub struct LogSender {
     batches: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    /// A message to open the files again found the queue full.
+    reopens: Arc<AtomicBool>,
     format: LogFormat,
     routes: Arc<Routes>,
 }
@@ -70,8 +72,9 @@ pub struct LogSender {
 impl LogSender {
     /// Asks for the files to be opened again, after a rotation.
     pub fn reopen(&self) {
-        // A full queue means that the writer is stuck; the next signal may succeed.
-        let _ = self.batches.try_send(Message::Reopen);
+        if self.batches.try_send(Message::Reopen).is_err() {
+            self.reopens.store(true, Ordering::Release);
+        }
     }
 
     /// Returns the number of lines lost so far, by all loops.
@@ -105,18 +108,18 @@ pub fn of(config: &ServeConfig) -> Result<Option<(LogSender, LogEnd)>, ServeErro
     };
     let writers = routes.targets().iter().map(open).collect::<Result<Vec<_>, ServeError>>()?;
     let (batches, incoming) = sync_channel(BATCHES);
-    let dropped = Arc::new(AtomicU64::new(0));
-    let lost = Arc::clone(&dropped);
+    let (dropped, reopens) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (lost, reopen) = (Arc::clone(&dropped), Arc::clone(&reopens));
     let (alive, ended) = sync_channel(0);
     let body = move || {
         // A thread that kept a capability would only write these logs with it.
         let _ = wait_until_confined();
-        write_all(writers, incoming, &lost);
+        write_all(writers, incoming, &lost, &reopen);
         drop(alive);
     };
     let thread = std::thread::Builder::new().name("access-log".into()).spawn(body);
     thread.map_err(system("start the access log"))?;
-    let sender = LogSender { batches, dropped, format: config.log_format, routes: Arc::new(routes) };
+    let sender = LogSender { batches, dropped, reopens, format: config.log_format, routes: Arc::new(routes) };
     Ok(Some((sender, LogEnd(Mutex::new(ended)))))
 }
 
@@ -172,28 +175,38 @@ fn open(target: &LogTarget, account: Option<&Account>) -> io::Result<Box<dyn Wri
 }
 
 /// Writes all batches that come, each part to its log. A log that fails does not hinder the others.
-fn write_all(mut writers: Vec<Writer>, incoming: Receiver<Message>, dropped: &AtomicU64) {
+fn write_all(
+    mut writers: Vec<Writer>,
+    incoming: Receiver<Message>,
+    dropped: &AtomicU64,
+    reopens: &AtomicBool,
+) {
     let clock = RealClock::new();
     for message in incoming {
-        let failures: Vec<(usize, io::Error)> = match message {
+        let mut failures =
+            if reopens.swap(false, Ordering::Acquire) { reopen(&mut writers) } else { Vec::new() };
+        match message {
             Message::Lines(batch) => {
                 let write = |lines: Lines| {
                     let error = writers[lines.log].write(&lines.text).err()?;
                     dropped.fetch_add(lines.count, Ordering::Relaxed);
                     Some((lines.log, error))
                 };
-                batch.into_iter().filter_map(write).collect()
+                failures.extend(batch.into_iter().filter_map(write));
             }
-            Message::Reopen => {
-                let logs = writers.iter_mut().enumerate();
-                logs.filter_map(|(log, writer)| Some((log, writer.reopen().err()?))).collect()
-            }
+            Message::Reopen => failures.extend(reopen(&mut writers)),
             Message::End => return,
-        };
+        }
         for (log, error) in failures {
             writers[log].complain(&error, dropped.load(Ordering::Relaxed), clock.now());
         }
     }
+}
+
+/// Opens all files again, and returns the logs for which that failed.
+fn reopen(writers: &mut [Writer]) -> Vec<(usize, io::Error)> {
+    let logs = writers.iter_mut().enumerate();
+    logs.filter_map(|(log, writer)| Some((log, writer.reopen().err()?))).collect()
 }
 
 /// The writing side of one log.
@@ -454,7 +467,8 @@ mod tests {
     fn the_first_line_has_the_time_of_day() {
         let (batches, _incoming) = sync_channel(1);
         let routes = Arc::new(Routes::one(LogTarget::Stdout));
-        let sender = LogSender { batches, dropped: Arc::default(), format: LogFormat::Json, routes };
+        let (dropped, reopens) = Default::default();
+        let sender = LogSender { batches, dropped, reopens, format: LogFormat::Json, routes };
         assert_ne!(LoopLog::new(sender).wall, WallTime::default());
     }
 
@@ -472,6 +486,27 @@ mod tests {
         writer.reopen().unwrap();
         writer.write(b"next\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "next\n");
+    }
+
+    #[test]
+    fn a_rotation_that_finds_the_queue_full_reopens_the_file_before_the_next_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, rotated) = (folder.path().join("log"), folder.path().join("log.1"));
+        let target = LogTarget::File(path.clone());
+        let writer = Writer::new(target.clone(), open(&target, None).unwrap());
+        let (batches, incoming) = sync_channel(1);
+        let lines = Lines { log: 0, text: b"next\n".into(), count: 1 };
+        batches.send(Message::Lines(vec![lines])).unwrap();
+        let (dropped, reopens) = Default::default();
+        let routes = Arc::new(Routes::one(target));
+        let sender = LogSender { batches, dropped, reopens, format: LogFormat::Json, routes };
+        std::fs::rename(&path, &rotated).unwrap();
+        sender.reopen();
+        let reopens = Arc::clone(&sender.reopens);
+        drop(sender);
+        write_all(vec![writer], incoming, &AtomicU64::new(0), &reopens);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "next\n");
+        assert_eq!(std::fs::read_to_string(&rotated).unwrap(), "");
     }
 
     /// A disk that is full for a while.
@@ -502,7 +537,7 @@ mod tests {
             batches.send(Message::Lines(vec![Lines { log: 0, text: text.into(), count: 1 }])).unwrap();
         }
         drop(batches);
-        write_all(vec![writer], incoming, &dropped);
+        write_all(vec![writer], incoming, &dropped, &AtomicBool::new(false));
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
         assert_eq!(String::from_utf8(written.lock().unwrap().clone()).unwrap(), "\nsecond\n");
     }

@@ -321,7 +321,8 @@ impl Counters {
     }
 
     /// Adds the totals of the loop that answers refused connections. These do not count as connections of the server.
-    /// Their HTTP totals count, and those of client limits and of the PROXY protocol.
+    /// Their HTTP totals count, and those of TLS, of client limits and of the PROXY protocol. So do those that broke, or
+    /// found no memory.
     pub fn add_refusals(&mut self, refused: &Counters) {
         self.http.add(&refused.http);
         self.http2.add(&refused.http2);
@@ -332,6 +333,16 @@ impl Counters {
         loops.proxy_headers += refused.proxy_headers;
         loops.proxy_version_1 += refused.proxy_version_1;
         loops.proxy_malformed += refused.proxy_malformed;
+        loops.tls_handshakes_begun += refused.tls_handshakes_begun;
+        loops.tls_handshakes_full += refused.tls_handshakes_full;
+        loops.tls_handshakes_resumed += refused.tls_handshakes_resumed;
+        loops.tls_handshakes_failed += refused.tls_handshakes_failed;
+        loops.tls_handshakes_timed_out += refused.tls_handshakes_timed_out;
+        loops.tls_broken += refused.tls_broken;
+        loops.tls_truncated += refused.tls_truncated;
+        loops.tls_plain_http += refused.tls_plain_http;
+        loops.no_memory += refused.no_memory;
+        loops.broken += refused.broken;
     }
 
     /// Iterates over all totals with their names.

@@ -37,6 +37,9 @@ pub struct IdleList {
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
+    /// The time with which it entered.
+    asked: Nanos,
+    /// The time from which it counts as idle, which keeps its list in order.
     idle_from: Nanos,
     previous: u32,
     next: u32,
@@ -67,22 +70,23 @@ impl IdleList {
         if self
             .links
             .get(place)
-            .is_some_and(|link| link.generation == key.generation && link.idle_from == idle_from)
+            .is_some_and(|link| link.generation == key.generation && link.asked == idle_from)
         {
             return;
         }
         self.leave(key);
         if self.links.len() <= place {
-            let absent = Link { idle_from, previous: NONE, next: NONE, generation: ABSENT };
+            let absent = Link { asked: idle_from, idle_from, previous: NONE, next: NONE, generation: ABSENT };
             self.links.resize(place + 1, absent);
         }
         // The first list that stays in order, or else the one that delays it least.
         let list = self.lists.iter_mut().min_by_key(|list| list.latest.max(idle_from));
         let list = list.expect("there are three");
-        let idle_from = idle_from.max(list.latest);
+        let asked = idle_from;
+        let idle_from = asked.max(list.latest);
         list.latest = idle_from;
         let previous = std::mem::replace(&mut list.last, key.index);
-        self.links[place] = Link { idle_from, previous, next: NONE, generation: key.generation };
+        self.links[place] = Link { asked, idle_from, previous, next: NONE, generation: key.generation };
         if previous == NONE {
             (list.first, list.idle_from) = (key.index, idle_from);
         } else {
@@ -197,6 +201,18 @@ mod tests {
         list.enter(key(2), Nanos(20));
         list.enter(key(1), Nanos(10));
         assert_eq!((list.longest(Nanos(30)), list.idle_from()), (Some(key(1)), Nanos(10)));
+    }
+
+    #[test]
+    fn an_event_without_bytes_leaves_the_place_of_one_whose_time_was_raised() {
+        let mut list = IdleList::default();
+        for (index, from) in [(1, 30), (2, 20), (3, 10), (4, 5), (5, 10), (4, 5)] {
+            list.enter(key(index), Nanos(from));
+        }
+        for longest in [3, 4, 5, 2, 1].map(key) {
+            assert_eq!(list.longest(Nanos(99)), Some(longest));
+            list.leave(longest);
+        }
     }
 
     #[test]

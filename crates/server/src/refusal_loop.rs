@@ -96,14 +96,11 @@ impl Arrivals for Handed {
         Limit::Infinite
     }
 
-    fn accept(&mut self, _index: usize, now: Nanos, counts: &mut LoopCounts) -> Accepted {
+    fn accept(&mut self, _index: usize, now: Nanos, _counts: &mut LoopCounts) -> Accepted {
         if self.refusals.waiting_or_silence() == 0 {
             return Accepted::Empty;
         }
-        let Some(slot) = self.share.take() else {
-            counts.limit_connections += 1;
-            return Accepted::NoRoom(Short::Connections);
-        };
+        let Some(slot) = self.share.take() else { return Accepted::NoRoom(Short::Connections) };
         let TurnedAway { socket, peer, admission } =
             self.refusals.next().expect("this loop alone takes them");
         Accepted::Connection(Arrived { socket, peer, at: now, slot, admission })

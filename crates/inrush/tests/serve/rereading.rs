@@ -66,6 +66,21 @@ fn what_can_change_does_and_what_cannot_is_named() {
 }
 
 #[test]
+fn a_new_header_timeout_holds_from_the_first_byte_of_the_next_connection_on() {
+    for flags in [
+        &["--arch=sped"][..],
+        &["--arch=mt", "--threads=per-connection"],
+        &["--arch=mp", "--processes=per-connection"],
+    ] {
+        println!("{flags:?}");
+        let mut reread = Reread::start(flags, "header-timeout = '1h'\n");
+        reread.hang_up_with("header-timeout = '1s'\nmax-fields = 5\n");
+        reread.answers(10, 431);
+        assert!(reread.server.client().ends(), "a silent client is cut off");
+    }
+}
+
+#[test]
 fn a_broken_file_changes_nothing() {
     let mut reread = Reread::start(&["--arch=sped"], "max-fields = 5\n");
     for broken in ["max-fields = 'many'\n", "max-fields = \n", "max-feelds = 9\n"] {
@@ -81,6 +96,7 @@ fn a_broken_file_changes_nothing() {
         line.starts_with("inrush: the configuration stays as it was: ")
             || line == "inrush: changed: max-fields"
     }));
+    assert_eq!(said.lines().last(), Some("inrush: changed: max-fields"), "{said}");
 }
 
 #[test]

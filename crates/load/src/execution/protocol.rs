@@ -82,25 +82,29 @@ pub(crate) enum Line {
     Reports(Box<Reports>),
 }
 
-/// Forwards the lines of a part until it ends. Its standard error, if any, becomes the error of the run.
+/// Forwards the lines of a part until it ends. Its standard error, if any, becomes the error of the run. Reads both at
+/// once, because a part blocks on a full pipe.
 pub(crate) fn read(
     index: u32,
     stdout: Option<impl Read>,
-    stderr: Option<impl Read>,
+    stderr: Option<impl Read + Send>,
     sender: &Sender<(u32, io::Result<Line>)>,
 ) {
-    let Some(stdout) = stdout else { return };
-    for line in BufReader::new(stdout).lines() {
-        let line = line.and_then(|line| Ok(serde_json::from_str(&line)?));
-        if sender.send((index, line)).is_err() {
-            return;
+    std::thread::scope(|scope| {
+        let said = scope.spawn(|| stderr.map(io::read_to_string));
+        for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
+            let line = line.and_then(|line| Ok(serde_json::from_str(&line)?));
+            if sender.send((index, line)).is_err() {
+                return;
+            }
         }
-    }
-    let mut said = String::new();
-    if stderr.is_some_and(|mut pipe| pipe.read_to_string(&mut said).is_ok()) && !said.is_empty() {
-        // The receiver may have stopped because another part failed.
-        let _ = sender.send((index, Err(io::Error::other(said.trim().to_owned()))));
-    }
+        if let Ok(Some(Ok(said))) = said.join()
+            && !said.is_empty()
+        {
+            // The receiver may have stopped because another part failed.
+            let _ = sender.send((index, Err(io::Error::other(said.trim().to_owned()))));
+        }
+    });
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub trait Waiter {
 
 /// Serves a connection until it ends. Blocks, in `waiter` alone.
 pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell<Lender<S>>, waiter: &mut W) {
-    let mut machine = Machine::new(&mut arrived, &lender.borrow().settings);
+    let mut machine = begin(&mut arrived, &mut lender.borrow_mut());
     let Arrived { socket, slot, .. } = arrived;
     let socket = Arc::new(socket);
     let (mut told, mut woken) = (false, Woken::Ready);
@@ -152,6 +152,12 @@ struct Begun {
     /// The server has just begun to shut down.
     going_down: bool,
     woken: Woken,
+}
+
+/// Makes the machine of a connection by the settings in force.
+fn begin<S: SocketService>(arrived: &mut Arrived, lender: &mut Lender<S>) -> Machine {
+    lender.begin_turn();
+    Machine::new(arrived, &lender.settings)
 }
 
 /// Does the work that needs no waiting.

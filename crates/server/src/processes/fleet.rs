@@ -156,12 +156,6 @@ impl Fleet {
         })
     }
 
-    /// Returns the counters of a place, with all its present and past workers.
-    pub fn board_of(&self, place: usize) -> Board {
-        let scoreboard = Arc::clone(&self.scoreboard);
-        Board::with_live(move |counters| counters.add(&scoreboard.read(place)))
-    }
-
     /// Returns the architecture's words of a place.
     pub fn own(&self, place: usize) -> &[AtomicU64] {
         self.scoreboard.own(place)
@@ -300,12 +294,13 @@ impl Fleet {
         };
         let memory: Vec<_> = [Some(&text), secrets.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
         for (place, process) in self.processes() {
-            if process.control.send_as(Kind::Changed, b"", &memory).ok() == Some(Sent::Full) {
-                sys::say!(
-                    "inrush: {} does not listen: it keeps its configuration",
-                    self.name(place, process)
-                );
-            }
+            let cause = match process.control.send_as(Kind::Changed, b"", &memory) {
+                // Who is gone is replaced by a worker that has the new configuration.
+                Ok(Sent::Yes | Sent::Gone) => continue,
+                Ok(Sent::Full) => "it does not listen".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            sys::say!("inrush: {} keeps its configuration: {cause}", self.name(place, process));
         }
     }
 

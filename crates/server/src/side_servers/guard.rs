@@ -183,7 +183,9 @@ impl<S: SmallService> Responder for Guarded<S> {
             }
             None => {
                 self.totals.count_refused_stream();
-                let line = format!("{STREAMS} streams of events are open, and more there cannot be\n");
+                let line = format!(
+                    "{STREAMS} streams of events are open, the most allowed; close one and try again\n"
+                );
                 let response = answer(Status::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", line);
                 Some(with_fields(response, "Retry-After: 10\r\n"))
             }

@@ -165,6 +165,7 @@ fn pass(channel: &Control, word: &[u8], sockets: &[OwnedFd]) -> io::Result<()> {
 fn say(channel: &Control, word: &[u8], sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
     match channel.send(word, sockets)? {
         Sent::Yes => Ok(()),
-        Sent::Full | Sent::Gone => Err(io::Error::other("it does not listen")),
+        Sent::Full => Err(io::Error::other("the socket to it has no room left for the listening sockets")),
+        Sent::Gone => Err(io::Error::other("it has ended")),
     }
 }

@@ -16,12 +16,17 @@ use crate::processes::{Event, Fleet, Sent};
 /// Time for helpers to end. No connection waits for their last fetches.
 const PATIENCE: Nanos = Nanos::SECOND;
 
+/// Time until another try, after the kernel had no room for an errand's message.
+const RETRY_AFTER: Nanos = Nanos::from_millis(1);
+
 /// The helper processes.
 pub struct Helpers {
     /// The counters so far.
     pub counts: HelperCounts,
     fleet: Fleet,
     errands: Errands,
+    /// An errand could not be sent, and no notice may follow.
+    retry_at: Option<Nanos>,
 }
 
 impl Helpers {
@@ -34,7 +39,7 @@ impl Helpers {
             fleet.start(place).map_err(io::Error::other)?;
         }
         let errands = Errands::new(fleet.places());
-        Ok(Helpers { counts: HelperCounts::default(), fleet, errands })
+        Ok(Helpers { counts: HelperCounts::default(), fleet, errands, retry_at: None })
     }
 
     /// A descriptor that is readable when [`Helpers::attend`] has something to do.
@@ -47,7 +52,8 @@ impl Helpers {
 
     /// Time until [`Helpers::attend`] must be called, even if the descriptor is not ready.
     pub fn due_in(&self) -> Option<Nanos> {
-        self.fleet.due().map(|due| due.saturating_sub(self.fleet.clock().now()))
+        let due = [self.fleet.due(), self.retry_at].into_iter().flatten().min()?;
+        Some(due.saturating_sub(self.fleet.clock().now()))
     }
 
     /// True if a fetch of the need can help.
@@ -91,15 +97,18 @@ impl Helpers {
 
     /// Gives queued errands to free helpers.
     fn hand_out(&mut self) {
+        self.retry_at = None;
         for place in 0..self.fleet.places() {
             if !self.fleet.runs(place) || !self.errands.is_free(place) {
                 continue;
             }
             let Some((id, need)) = self.errands.first() else { return };
             let (bytes, file) = need.message(id);
-            // A helper that is ending takes nothing. Its death is reported, and the errand then continues.
-            if matches!(self.fleet.send(place, &bytes, file.as_slice()), Ok(Sent::Yes)) {
-                self.errands.give(place);
+            match self.fleet.send(place, &bytes, file.as_slice()) {
+                Ok(Sent::Yes) => self.errands.give(place),
+                // Its death is reported, and the errand then continues.
+                Ok(Sent::Gone) => {}
+                Ok(Sent::Full) | Err(_) => self.retry_at = Some(self.fleet.clock().now() + RETRY_AFTER),
             }
         }
     }

@@ -121,12 +121,12 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
 
     /// Tells overload control that a turn has ended.
     pub fn end_turn(&mut self) {
-        let took = self.turn();
+        let took = self.turn_so_far();
         self.accepting.arrivals.control().into_iter().for_each(|control| control.turned(took));
     }
 
     /// Returns the time from the beginning of the turn to the last lap.
-    fn turn(&self) -> Nanos {
+    fn turn_so_far(&self) -> Nanos {
         self.phase_from.saturating_sub(self.lender.now())
     }
 
@@ -150,7 +150,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
             replies: self.lender.http.responses(),
             closed: self.lender.counts.closed,
             idle_from: self.peers.idle_from(),
-            turn: self.turn(),
+            turn: self.turn_so_far(),
         };
         let heard = self.accepting.arrivals.hear(news, now);
         let service = self.lender.service.due_in().map(|left| now.saturating_add(left));
