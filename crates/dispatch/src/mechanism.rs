@@ -35,12 +35,13 @@ pub use select::Select;
 pub use signals::RtFetch;
 pub use uring_poll::UringPoll;
 
-/// Calls a macro with the command-line name and the type of every mechanism, level-triggered or
-/// edge-triggered.
+/// Calls a macro with the command-line name and the type of every mechanism, level-triggered or edge-triggered. What
+/// follows the macro's name comes before them.
 #[macro_export]
 macro_rules! for_each_mechanism {
-    ($then:ident) => {
+    ($then:ident $(, $with:tt)*) => {
         $then! {
+            $($with)*
             "epoll" => $crate::mechanism::Epoll,
             "epoll-et" => $crate::mechanism::EpollEdge,
             "poll" => $crate::mechanism::Poll,

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 use rustix::process::Pid;
 use sys::cpu;
+use sys::poll::timespec;
 
 use crate::error::{HerdError, system};
 use crate::population::Population;
@@ -106,9 +107,8 @@ fn socket() -> Result<OwnedFd, HerdError> {
 /// Waits until the waiter that accepted the connection has closed it.
 fn wait_for_end(herd: &Population, client: &OwnedFd) -> Result<(), HerdError> {
     let failed = |errno: Errno| system("wait for the end of a connection")(errno.into());
-    let timeout = rustix::event::Timespec { tv_sec: (PATIENCE.0 / Nanos::SECOND.0) as i64, tv_nsec: 0 };
     loop {
-        match poll(&mut [PollFd::new(client, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(client, PollFlags::IN)], Some(&timespec(PATIENCE))) {
             Ok(0) => return Err(stuck(herd, "no waiter accepted the connection")),
             Ok(_) => break,
             Err(Errno::INTR) => {}

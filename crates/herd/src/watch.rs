@@ -20,8 +20,9 @@ use std::num::NonZeroU64;
 
 use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
-use rustix::thread::{Timespec, nanosleep, set_current_timer_slack};
+use rustix::thread::{nanosleep, set_current_timer_slack};
 use serde::Serialize;
+use sys::poll::timespec;
 
 use crate::error::{HerdError, system};
 use crate::population::Population;
@@ -108,10 +109,8 @@ pub(crate) const PATIENCE: Nanos = Nanos::from_secs(30);
 /// Sleeps for `time`. No event reports that another task has gone to sleep, so the watcher has to look
 /// repeatedly.
 pub(crate) fn nap(time: Nanos) {
-    let time =
-        Timespec { tv_sec: (time.0 / Nanos::SECOND.0) as i64, tv_nsec: (time.0 % Nanos::SECOND.0) as i64 };
     // An interrupted nap only makes the next look earlier.
-    let _ = nanosleep(&time);
+    let _ = nanosleep(&timespec(time));
 }
 
 /// The error of a herd that has not settled.

@@ -171,7 +171,7 @@ impl<'a> Known<'a> {
     fn framing(&self, version: Version) -> Result<Framing, Status> {
         match (&self.coding, self.content_length) {
             (Coding::Absent, None) => Ok(Framing::Empty),
-            (Coding::Absent, Some(digits)) => match content_length(digits).ok_or(Status::BAD_REQUEST)? {
+            (Coding::Absent, Some(digits)) => match number(digits).ok_or(Status::BAD_REQUEST)? {
                 0 => Ok(Framing::Empty),
                 length => Ok(Framing::Sized(length)),
             },
@@ -214,8 +214,9 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Status> 
     }
 }
 
-/// Reads the value of `Content-Length`: digits only. A length beyond 64 bits is valid and exceeds every limit.
-pub fn content_length(digits: &[u8]) -> Option<u64> {
+/// Reads a number of digits only, such as the value of `Content-Length`. One beyond 64 bits is valid, and counts as the
+/// largest of 64 bits.
+pub fn number(digits: &[u8]) -> Option<u64> {
     let add = |length: u64, digit: &u8| length.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
     let is_length = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     is_length.then(|| digits.iter().fold(0, add))

@@ -32,7 +32,7 @@ mod target;
 pub use date::HttpDate;
 pub use encode::{Multipart, decimal};
 pub use field_lines::{is_text_byte, is_token_byte};
-pub use head::content_length;
+pub use head::number;
 pub use httparse::Header;
 pub use request::{Method, Request, Sni, Version};
 pub use response::{Body, FileRange, Part, Response};

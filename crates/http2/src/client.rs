@@ -199,11 +199,6 @@ impl<T: Copy + PartialEq> Connection<T> {
         self.going_away
     }
 
-    /// Returns true once the server's SETTINGS have come.
-    pub fn is_greeted(&self) -> bool {
-        self.greeted
-    }
-
     /// The number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.len()

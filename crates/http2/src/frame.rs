@@ -151,6 +151,22 @@ pub(crate) fn write_settings(into: &mut Vec<u8>, settings: &[(u16, u32)]) {
     }
 }
 
+/// Reads the increment of a WINDOW_UPDATE frame (RFC 9113, 6.9).
+pub(crate) fn increment(payload: &[u8]) -> Result<i64, Code> {
+    let more = number(payload).filter(|_| payload.len() == 4).ok_or(Code::FrameSize)?;
+    Ok(i64::from(more & (u32::MAX >> 1)))
+}
+
+/// Widens a window by an increment (RFC 9113, 6.9.1).
+pub(crate) fn widen(window: &mut i64, more: i64) -> Result<(), Code> {
+    *window += more;
+    match more {
+        0 => Err(Code::Protocol),
+        _ if *window > MOST_WINDOW => Err(Code::FlowControl),
+        _ => Ok(()),
+    }
+}
+
 /// The 32-bit number at the beginning of a payload.
 pub(crate) fn number(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))

@@ -2,8 +2,7 @@
 
 use http1::server::Limits;
 use http1::{
-    Header, Method, Request, Status, Version, content_length, is_authority, is_text_byte, is_token_byte,
-    origin_form,
+    Header, Method, Request, Status, Version, is_authority, is_text_byte, is_token_byte, number, origin_form,
 };
 
 use crate::hpack::Fields;
@@ -151,7 +150,7 @@ fn read<'a>(pseudo: &Pseudo<'a>, fields: &'a [Header<'a>], limits: &Limits) -> R
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => true,
         Some(_) => return Err(Refusal::Status(Status::EXPECTATION_FAILED)),
     };
-    let content_length = length.map(|digits| content_length(digits).ok_or(Refusal::Malformed)).transpose()?;
+    let content_length = length.map(|digits| number(digits).ok_or(Refusal::Malformed)).transpose()?;
     let request = Request { method, target, version: Version::Http2, host, sni: None, fields, body: &[] };
     Ok(Head { request, content_length, expects_continue, priority })
 }

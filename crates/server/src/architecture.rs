@@ -267,11 +267,6 @@ fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3
     ]
 }
 
-/// Returns the descriptors for loops that each have a cache of open files.
-fn with_a_cache_each(config: &ServeConfig) -> usize {
-    config.workers.unwrap_or(1) * config.open_files()
-}
-
 /// Returns the architecture with this name.
 pub fn by_name(name: &str) -> Option<&'static Architecture> {
     ALL.iter().copied().find(|architecture| architecture.name == name)

@@ -380,21 +380,26 @@ impl Plan {
         self.parts_for(Listeners::new(queue, self.acceptor(share)))
     }
 
+    /// Makes the service of a site, which tells the kernel cache nothing.
+    pub fn costly<S>(&self, site: S) -> Costly<S> {
+        Costly {
+            site,
+            burn: self.config.burn,
+            observer: None,
+            reports: self.load_reports(),
+            refusal: Refusal::default(),
+        }
+    }
+
     /// Makes the parts of a loop whose connections come from `arrivals`.
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
     pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<Sites>, A>, ServeError> {
-        let site = self.hosts.sites(RealClock::new());
+        let observer = self.kernel_cache().map(|cache| cache.observer(self.hosts.clone()));
         Ok(Parts {
             arrivals,
-            service: Costly {
-                site,
-                burn: self.config.burn,
-                observer: self.kernel_cache().map(|cache| cache.observer(self.hosts.clone())),
-                reports: self.load_reports(),
-                refusal: Refusal::default(),
-            },
+            service: Costly { observer, ..self.costly(self.hosts.sites(RealClock::new())) },
             settings: self.settings(),
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),
@@ -491,20 +496,29 @@ pub fn addresses(listeners: &[Listener]) -> Vec<SocketAddr> {
     addresses
 }
 
+/// Runs an expression with the type of the event mechanism that has a name.
+macro_rules! on_mechanism {
+    (($wanted:expr, $mechanism:ident => $run:expr) $($name:literal => $type:ty,)*) => {
+        match $wanted {
+            $($name => {
+                type $mechanism = $type;
+                $run
+            })*
+            other => Err(std::io::Error::other(format!("no event mechanism is called {other}"))),
+        }
+    };
+    ($wanted:expr, $mechanism:ident => $run:expr) => {
+        dispatch::for_each_mechanism!(on_mechanism, ($wanted, $mechanism => $run))
+    };
+}
+pub(crate) use on_mechanism;
+
 /// Runs the readiness loop on the mechanism of this name.
 pub fn run_on<S: SocketService, D: Discipline, A: Arrivals>(
     dispatch: &str,
     parts: Parts<S, A>,
 ) -> io::Result<()> {
-    macro_rules! by_name {
-        ($($name:literal => $mechanism:ty,)*) => {
-            match dispatch {
-                $($name => readiness::run::<$mechanism, S, D, A>(parts),)*
-                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
-            }
-        };
-    }
-    dispatch::for_each_mechanism!(by_name)
+    on_mechanism!(dispatch, Found => readiness::run::<Found, S, D, A>(parts))
 }
 
 #[cfg(test)]

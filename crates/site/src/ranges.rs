@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use http1::number;
+
 /// Maximum specifications in a field. A field with more is ignored, and the whole file is sent. Players and
 /// download managers ask for one range, PDF viewers for a handful.
 pub const MOST_RANGES: usize = 32;
@@ -68,17 +70,6 @@ fn specification(element: &[u8], length: u64) -> Option<Range<u64>> {
             (first <= last).then(|| first.min(length)..last.saturating_add(1).min(length))
         }
     }
-}
-
-/// Parses decimal digits. A number beyond 64 bits counts as larger than any file.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |value, digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        Some(value.saturating_mul(10).saturating_add(digit))
-    })
 }
 
 /// Removes optional white space (RFC 9110, 5.6.3).

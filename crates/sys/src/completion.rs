@@ -22,6 +22,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use base::{Key, Nanos, Slab};
 use rustix::io::Errno;
 
+use crate::uring_poll;
 use buffers::Buffers;
 pub use buffers::{BUFFER_BYTES, Received};
 pub use kernel::{Kernel, Uring};
@@ -288,11 +289,8 @@ fn kernels_name(operation: Key) -> u64 {
 /// more operations can be submitted, or the kernel is short of memory for a moment.
 fn unless_over(entered: io::Result<()>) -> io::Result<()> {
     match entered {
-        Ok(()) => Ok(()),
-        Err(error) => match error.raw_os_error() {
-            Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
-            _ => Err(error),
-        },
+        Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(()),
+        entered => uring_poll::unless_over(entered),
     }
 }
 

@@ -1,6 +1,6 @@
 //! System calls that safe crates (`rustix`, `std`) do not offer: the only unsafe code.
 //!
-//! Each function makes one system call and returns errors as [`std::io::Error`], classified once in
+//! Each function makes one system call, or a sequence that belongs together, and returns errors as [`std::io::Error`], classified once in
 //! [`errno`]. Callers use `rustix` directly for calls that it already wraps safely.
 //!
 //! Descriptors that are only *named* to the kernel are passed as [`RawFd`](std::os::fd::RawFd), because an
@@ -11,7 +11,7 @@
 //! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks
 //! in `netns` and `netlink`, and who may make them in `userns`; processes and threads in `process`, `thread`, `cpu`,
 //! `usage`, `signal` and `proc_file`; memory and descriptors in `shared` and `descriptors`; BPF programs in `bpf`;
-//! standard error in `message`.
+//! descriptors passed between processes in `passing`; standard error in `message`.
 
 pub mod bpf;
 pub mod completion;
@@ -22,6 +22,7 @@ pub mod errno;
 pub mod message;
 pub mod netlink;
 pub mod netns;
+pub mod passing;
 pub mod poll;
 pub mod proc_file;
 pub mod process;

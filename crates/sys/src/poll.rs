@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
+use rustix::event::Timespec;
 
-use crate::{check, timespec};
+use crate::check;
 
 /// Event bits, as `poll(2)` names them.
 pub mod bits {
@@ -50,13 +51,21 @@ impl PollFd {
     }
 }
 
+/// Returns a time for the calls of rustix.
+pub fn timespec(time: Nanos) -> Timespec {
+    Timespec {
+        tv_sec: (time.0 / Nanos::SECOND.0).try_into().unwrap_or(i64::MAX),
+        tv_nsec: (time.0 % Nanos::SECOND.0) as i64,
+    }
+}
+
 /// Waits until a descriptor of the set is ready (`ppoll`). Returns the number of descriptors with a report.
 /// `None` waits forever.
 ///
 /// # Errors
 /// EINTR, EINVAL (more descriptors than the limit), ENOMEM.
 pub fn wait(set: &mut [PollFd], timeout: Option<Nanos>) -> io::Result<usize> {
-    let timeout = timeout.map(timespec);
+    let timeout = timeout.map(crate::timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let (first, count) = (set.as_mut_ptr().cast::<libc::pollfd>(), set.len() as libc::nfds_t);
     // SAFETY: `PollFd` is transparent over `pollfd`, the kernel writes within the slice, `timeout` is

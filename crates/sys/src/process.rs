@@ -1,4 +1,4 @@
-//! Child processes of an experiment: where they run, how they end, and their costs.
+//! Child processes: where they run, how they end, and their costs.
 //!
 //! Owns starting a program on given CPUs and in a given network namespace, waiting with a deadline, ending
 //! the program, and its CPU time. Only this module starts processes; its module `child` is a running one.

@@ -14,7 +14,7 @@ pub enum Signal {
     Terminate,
     /// SIGINT: the same, from a terminal.
     Interrupt,
-    /// SIGHUP: reopen log files.
+    /// SIGHUP: read the configuration and the certificates again, and reopen log files.
     HangUp,
     /// SIGUSR2: hand over to a newer program.
     Upgrade,

@@ -41,10 +41,7 @@ impl PollRing {
     /// # Errors
     /// ENOSYS, EPERM (`kernel.io_uring_disabled`), EINVAL (an older kernel), EMFILE, ENFILE, ENOMEM.
     pub fn new() -> io::Result<PollRing> {
-        let mut builder = IoUring::builder();
-        builder.setup_cqsize(COMPLETIONS).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        let ring = builder.build(SUBMISSIONS)?;
-        Ok(PollRing { ring, removals: false })
+        Ok(PollRing { ring: ring(SUBMISSIONS, COMPLETIONS)?, removals: false })
     }
 
     /// Requests a report each time one of the bits becomes true, and at once if one is true. No other active
@@ -120,9 +117,16 @@ impl PollRing {
     }
 }
 
+/// Makes a ring whose work is done only in calls of its thread, and that reports pending work (`io_uring_setup`).
+pub(crate) fn ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_cqsize(completions).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    builder.build(submissions)
+}
+
 /// Treats three errors as ordinary ends of a call: the timeout has passed, completions must be taken before more requests can
 /// be submitted, or the kernel is short of memory for a moment.
-fn unless_over(entered: io::Result<usize>) -> io::Result<()> {
+pub(crate) fn unless_over<T>(entered: io::Result<T>) -> io::Result<()> {
     match entered {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EAGAIN)) => {

@@ -10,8 +10,9 @@ use std::net::UdpSocket;
 use ::report::format::time;
 use base::{Clock, Nanos, RealClock};
 use hdrhistogram::Histogram;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
+use sys::poll::timespec;
 
 use crate::conditions::{Bottleneck, Conditions};
 use crate::error::{WanError, system};
@@ -199,12 +200,8 @@ impl Probes {
     }
 
     fn wait(&self, timeout: Nanos) -> io::Result<()> {
-        let timeout = Timespec {
-            tv_sec: (timeout.0 / Nanos::SECOND.0) as i64,
-            tv_nsec: (timeout.0 % Nanos::SECOND.0) as i64,
-        };
         let mut polled = [PollFd::new(&self.client, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
-        match poll(&mut polled, Some(&timeout)) {
+        match poll(&mut polled, Some(&timespec(timeout))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

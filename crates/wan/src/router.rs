@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Clock, Nanos, Seed};
 use hdrhistogram::Histogram;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use sys::poll::timespec;
 use sys::tun::Tun;
 
 use crate::conditions::{Conditions, MTU};
@@ -204,10 +205,7 @@ impl<C: Clock> Router<C> {
 
 /// Sleeps until a packet arrives, the timeout passes, or the router is stopped.
 fn wait(tuns: [&Tun; 2], stop: &Stop, timeout: Option<Nanos>) -> io::Result<()> {
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: (timeout.0 / Nanos::SECOND.0) as i64,
-        tv_nsec: (timeout.0 % Nanos::SECOND.0) as i64,
-    });
+    let timeout = timeout.map(timespec);
     let mut polled = [
         PollFd::new(tuns[0], PollFlags::IN),
         PollFd::new(tuns[1], PollFlags::IN),

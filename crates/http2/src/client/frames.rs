@@ -293,24 +293,12 @@ impl<T: Copy + PartialEq> Connection<T> {
     }
 
     fn window_update(&mut self, head: &Head, payload: &[u8]) -> Result<(), Fault> {
-        let more = number(payload).filter(|_| payload.len() == 4);
-        let more = i64::from(more.ok_or(Fault::Connection(Code::FrameSize))? & (u32::MAX >> 1));
+        let more = frame::increment(payload).map_err(Fault::Connection)?;
         if head.stream == 0 {
-            self.window += more;
-            return match more {
-                0 => Err(Fault::Connection(Code::Protocol)),
-                _ if self.window > MOST_WINDOW => Err(Fault::Connection(Code::FlowControl)),
-                _ => Ok(()),
-            };
+            return frame::widen(&mut self.window, more).map_err(Fault::Connection);
         }
         let Some(index) = self.place(head.stream)? else { return Ok(()) };
-        let stream = &mut self.streams[index];
-        stream.window += more;
-        match more {
-            0 => Err(Fault::Stream(head.stream, Code::Protocol)),
-            _ if stream.window > MOST_WINDOW => Err(Fault::Stream(head.stream, Code::FlowControl)),
-            _ => Ok(()),
-        }
+        frame::widen(&mut self.streams[index].window, more).map_err(|code| Fault::Stream(head.stream, code))
     }
 }
 

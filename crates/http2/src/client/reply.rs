@@ -1,7 +1,7 @@
 //! A reply's head, from its field list, and the whole reply (RFC 9113, 8.1 to 8.3).
 
 use http1::client::Reply;
-use http1::content_length;
+use http1::number;
 
 use super::Stream;
 use crate::head::{field_name, set_once};
@@ -31,7 +31,7 @@ pub(super) fn head(fields: &Fields) -> Option<Head> {
         }
     }
     let length = match length {
-        Some(digits) => Some(content_length(digits)?),
+        Some(digits) => Some(number(digits)?),
         None => None,
     };
     Some(Head { status: status.parse().ok().filter(|status| *status >= 100)?, length })

@@ -219,17 +219,10 @@ impl<F> Connection<F> {
         payload: &[u8],
         cx: &mut Context<'_, '_, S>,
     ) -> Result<(), Fault> {
-        let more =
-            number(payload).filter(|_| payload.len() == 4).ok_or(Fault::Connection(Code::FrameSize))?;
-        let more = i64::from(more & (u32::MAX >> 1));
+        let more = frame::increment(payload).map_err(Fault::Connection)?;
         self.bound(Flood::WindowUpdates, cx)?;
         if head.stream == 0 {
-            self.window += more;
-            return match more {
-                0 => Err(Fault::Connection(Code::Protocol)),
-                _ if self.window > MOST_WINDOW => Err(Fault::Connection(Code::FlowControl)),
-                _ => Ok(()),
-            };
+            return frame::widen(&mut self.window, more).map_err(Fault::Connection);
         }
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == head.stream) else {
             return match self.past(head.stream) {
@@ -237,12 +230,7 @@ impl<F> Connection<F> {
                 _ => Ok(()),
             };
         };
-        stream.window += more;
-        match more {
-            0 => Err(Fault::Stream(head.stream, Code::Protocol)),
-            _ if stream.window > MOST_WINDOW => Err(Fault::Stream(head.stream, Code::FlowControl)),
-            _ => Ok(()),
-        }
+        frame::widen(&mut stream.window, more).map_err(|code| Fault::Stream(head.stream, code))
     }
 
     fn priority_update<S: Responder<File = F>>(

@@ -16,16 +16,10 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use base::{Key, Nanos};
-use rustix::cmsg_space;
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use sys::passing::{self, Sent};
 
 use crate::plan::requests::RequestId;
 
@@ -43,15 +37,6 @@ pub(crate) struct Handover {
     pub unsent: u32,
     /// True for a session scheduled in the measured window.
     pub measured: bool,
-}
-
-/// The result of [`send`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
-    /// The message was sent.
-    Yes,
-    /// The socket is full.
-    Full,
 }
 
 /// The result of [`receive`].
@@ -92,39 +77,16 @@ pub(crate) struct Inbox {
     pub is_over: bool,
 }
 
-/// Both ends of the socket; both are non-blocking.
-///
-/// # Errors
-/// EMFILE, ENFILE, ENOMEM.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
 /// Sends a connection. One system call.
 ///
 /// # Errors
-/// EPIPE or ECONNRESET when the handler has ended.
+/// A bug of Inrush.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     handover: Handover,
     connection: BorrowedFd<'_>,
-) -> io::Result<Passed> {
-    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut room);
-    let descriptors = [connection];
-    let fits = beside.push(SendAncillaryMessage::ScmRights(&descriptors));
-    assert!(fits, "the room is that of one descriptor");
-    let bytes = handover.encode();
-    loop {
-        return match sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL) {
-            Ok(_) => Ok(Passed::Yes),
-            Err(Errno::INTR) => continue,
-            // ETOOMANYREFS: the user's limit of descriptors in flight is reached.
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::TOOMANYREFS) => Ok(Passed::Full),
-            Err(errno) => Err(errno.into()),
-        };
-    }
+) -> io::Result<Sent> {
+    passing::send(socket, &[IoSlice::new(&handover.encode())], &[connection])
 }
 
 /// Receives a connection. One system call.
@@ -132,30 +94,15 @@ pub(crate) fn send(
 /// # Errors
 /// A message of another program.
 pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Taken> {
-    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut beside = RecvAncillaryBuffer::new(&mut room);
     let mut bytes = [0; BYTES];
-    let received = loop {
-        match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) => break received.bytes,
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(Taken::Nothing),
-            Err(Errno::CONNRESET) => return Ok(Taken::End),
-            Err(errno) => return Err(errno.into()),
-        }
+    let Some(received) = passing::receive(socket, &mut [IoSliceMut::new(&mut bytes)])? else {
+        return Ok(Taken::Nothing);
     };
-    match received {
+    match received.bytes {
         0 => Ok(Taken::End),
-        BYTES => Ok(Taken::One(Handover::decode(&bytes), descriptor(&mut beside))),
+        BYTES => Ok(Taken::One(Handover::decode(&bytes), received.descriptors.into_iter().next())),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message of another program")),
     }
-}
-
-fn descriptor(beside: &mut RecvAncillaryBuffer<'_>) -> Option<OwnedFd> {
-    beside.drain().find_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    })
 }
 
 impl Handover {
@@ -207,10 +154,10 @@ mod tests {
 
     #[test]
     fn a_connection_goes_on_at_the_other_end() {
-        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = passing::pair().unwrap();
         let (mut near, far) = UnixStream::pair().unwrap();
         assert!(matches!(receive(theirs.as_fd()).unwrap(), Taken::Nothing));
-        assert_eq!(send(ours.as_fd(), SOME, far.as_fd()).unwrap(), Passed::Yes);
+        assert_eq!(send(ours.as_fd(), SOME, far.as_fd()).unwrap(), Sent::Yes);
         drop((far, ours));
         let Taken::One(handover, Some(socket)) = receive(theirs.as_fd()).unwrap() else {
             panic!("it was sent")
@@ -225,10 +172,10 @@ mod tests {
 
     #[test]
     fn a_full_socket_and_a_closed_one_are_told_apart() {
-        let (ours, theirs) = pair().unwrap();
+        let (ours, theirs) = passing::pair().unwrap();
         let (_near, far) = UnixStream::pair().unwrap();
-        while send(ours.as_fd(), SOME, far.as_fd()).unwrap() == Passed::Yes {}
+        while send(ours.as_fd(), SOME, far.as_fd()).unwrap() == Sent::Yes {}
         drop(theirs);
-        assert!(send(ours.as_fd(), SOME, far.as_fd()).is_err());
+        assert_eq!(send(ours.as_fd(), SOME, far.as_fd()).unwrap(), Sent::Gone);
     }
 }

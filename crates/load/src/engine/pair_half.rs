@@ -19,10 +19,11 @@ use base::{Clock, Key, Nanos};
 use dispatch::Interest;
 use http1::client::Reader;
 use record::Outcome;
+use sys::passing::Sent;
 
 use super::Engine;
 use super::session::{Connection, Phase, Session};
-use crate::engine::handover::{self, Handover, Inbox, Outbox, Passed, Role, Taken};
+use crate::engine::handover::{self, Handover, Inbox, Outbox, Role, Taken};
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
 use crate::error::LoadError;
@@ -65,9 +66,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let Some(connection) = self.connections.get(key) else { break };
             let Some(descriptor) = T::descriptor(&connection.wire.socket) else { break };
             let passed = handover::send(outbox.socket.as_fd(), of(connection, sent), descriptor);
-            match passed.map_err(LoadError::system("giving a connection to the handler"))? {
-                Passed::Full => break,
-                Passed::Yes => {}
+            let failed = LoadError::system("giving a connection to the handler");
+            match passed {
+                Ok(Sent::Yes) => {}
+                Ok(Sent::Full) => break,
+                Ok(Sent::Gone) => return Err(failed(io::ErrorKind::BrokenPipe.into())),
+                Err(error) => return Err(failed(error)),
             }
             outbox.waiting.pop_front();
             let Some(connection) = self.connections.remove(key) else { break };
@@ -167,7 +171,7 @@ mod tests {
         let (plan, server) = (plan(|config| config.duration = Nanos::SECOND), Scripted::new());
         let start = server.clock.now() + Nanos::from_millis(200);
         let engine = server.engine(&plan, start, Schedule::closed(1, Nanos::ZERO));
-        let (ours, _theirs) = handover::pair().unwrap();
+        let (ours, _theirs) = sys::passing::pair().unwrap();
         engine.establishing(ours).run(&|| false, &mut |_| {}).unwrap();
         server.assert_begun_after(start);
     }

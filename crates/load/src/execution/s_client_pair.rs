@@ -19,9 +19,9 @@ use std::thread;
 
 use base::{Clock, Nanos, RealClock};
 use record::LoadResult;
+use sys::passing;
 use sys::process::{Child, Program};
 
-use crate::engine::handover;
 use crate::engine::transport::Links;
 use crate::error::LoadError;
 use crate::execution::protocol::{Assignment, Line, read};
@@ -51,7 +51,7 @@ pub(crate) fn run(
     observer: &mut dyn Observer,
     stop: &Stop,
 ) -> Result<LoadResult, LoadError> {
-    let (ours, theirs) = handover::pair().map_err(LoadError::system("a socket to the handler"))?;
+    let (ours, theirs) = passing::pair().map_err(LoadError::system("a socket to the handler"))?;
     sys::descriptors::make_room(u64::MAX);
     let origin = RealClock.now() + HEAD_START;
     let assignment = Assignment::handler(theirs.as_raw_fd(), origin);
@@ -184,7 +184,7 @@ mod tests {
 
     /// Runs both halves in threads of this process; `before_handling` delays the handler.
     fn run_both(plan: &Plan, before_handling: impl FnOnce() + Send) -> LoadResult {
-        let (ours, theirs) = handover::pair().unwrap();
+        let (ours, theirs) = passing::pair().unwrap();
         // Room for a few connections only, so that some have to wait.
         rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4096).unwrap();
         let origin = RealClock.now();

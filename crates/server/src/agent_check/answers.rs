@@ -22,12 +22,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use base::{Clock, Nanos, RealClock, lock};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, acceptfrom_with, recv, send, shutdown,
 };
 use sys::errno::{Failure, classify};
+use sys::poll::timespec;
 
 use super::REGULAR;
 use super::load::Meter;
@@ -145,6 +146,7 @@ impl AnswerLoop {
 
     /// Answers until the stop. Blocks.
     ///
+    /// # Errors
     /// A failure of poll(2), which is a bug of Inrush.
     pub fn run(mut self) -> io::Result<()> {
         loop {
@@ -173,12 +175,7 @@ impl AnswerLoop {
         polled.extend(self.endings.iter().map(|ending| PollFd::new(&ending.socket, PollFlags::IN)));
         let deadlines = self.endings.iter().map(|ending| ending.until);
         let next = deadlines.chain(paused.then_some(self.paused_until)).min().unwrap_or(Nanos::MAX);
-        let left = next.saturating_sub(now);
-        let timeout = Timespec {
-            tv_sec: (left.0 / Nanos::SECOND.0).try_into().unwrap_or(i64::MAX),
-            tv_nsec: (left.0 % Nanos::SECOND.0) as i64,
-        };
-        match poll(&mut polled, Some(&timeout)) {
+        match poll(&mut polled, Some(&timespec(next.saturating_sub(now)))) {
             Ok(_) | Err(Errno::INTR) => Ok(!polled[1].revents().is_empty()),
             Err(errno) => Err(errno.into()),
         }

@@ -28,14 +28,14 @@ use std::io;
 use base::Limit;
 use dispatch::Mechanism;
 
-use super::{Architecture, with_a_cache_each};
+use super::Architecture;
 use crate::accept::AcceptLimit;
 use crate::choices::{Choice, named};
 use crate::driver::event_loop::Parts;
 use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
 use crate::error::ServeError;
-use crate::plan::{Plan, addresses};
+use crate::plan::{Plan, addresses, on_mechanism};
 use crate::setting::{Declaration, Setting};
 use crate::threads::{LoopHandle, start_thread};
 
@@ -83,7 +83,7 @@ pub const KNOT_A: Architecture = Architecture {
     name: "knot-a",
     summary: "user-level threads on one processor, one that accepts and one for each connection",
     accept_limit: AcceptLimit::Fixed(Limit::AtMost(10)),
-    descriptors: with_a_cache_each,
+    descriptors: |config| config.open_files(),
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[],
@@ -113,15 +113,7 @@ fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
 /// Runs the threads on the event mechanism named `dispatch`.
 fn run_on<S: SocketService + 'static>(dispatch: &str, parts: Parts<S>, form: Form) -> io::Result<()> {
     let is_pool = matches!(form, Form::Fixed { .. });
-    macro_rules! by_name {
-        ($($name:literal => $mechanism:ty,)*) => {
-            match dispatch {
-                $($name => run::<$mechanism, S>(parts, is_pool, move |first| begin(first, form)),)*
-                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
-            }
-        };
-    }
-    dispatch::for_each_mechanism!(by_name)
+    on_mechanism!(dispatch, Found => run::<Found, S>(parts, is_pool, move |first| begin(first, form)))
 }
 
 /// The work of the first thread.

@@ -62,7 +62,7 @@ use crate::overload_control::ControlledQueue;
 use crate::plan::{Plan, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
 use crate::scoreboard::{IDLE_FROM, Slot};
-use crate::service::{Costly, Refusal, SharedSite};
+use crate::service::{Costly, SharedSite};
 use crate::slots::Share;
 use crate::stop::Stop;
 use crate::threads::{LoopHandle, start_thread};
@@ -430,13 +430,7 @@ impl Controller for ByParent {
 
 /// Returns the service of a process that serves one connection at a time.
 fn service(worker: &Worker) -> Costly<SharedSite> {
-    Costly {
-        site: SharedSite::of_one_thread(worker.plan.hosts()),
-        burn: worker.plan.config().burn,
-        observer: None,
-        reports: None,
-        refusal: Refusal::default(),
-    }
+    worker.plan.costly(SharedSite::of_one_thread(worker.plan.hosts()))
 }
 
 /// Runs a worker process: it takes up to accept-limit connections, serves them in turn, and repeats.

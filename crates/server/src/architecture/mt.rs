@@ -41,7 +41,7 @@ use crate::error::{ServeError, system};
 use crate::listener::Listener;
 use crate::overload_control::{AcceptControl, ControlledQueue};
 use crate::plan::{Plan, addresses};
-use crate::service::{Costly, Refusal, SharedSite};
+use crate::service::{Costly, SharedSite};
 use crate::setting::{Declaration, Setting};
 use crate::settings::LiveSettings;
 use crate::slots::Share;
@@ -134,13 +134,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let acceptor = plan.acceptor(share.clone());
     let group = Group::new(sets, share, wake).map_err(system("make the waiters"))?;
     let group = Arc::new(group);
-    let service = Costly {
-        site: SharedSite::new(plan.hosts()),
-        burn: config.burn,
-        observer: None,
-        reports: plan.load_reports(),
-        refusal: Refusal::default(),
-    };
+    let service = plan.costly(SharedSite::new(plan.hosts()));
     // The board outlives the group, and must not keep its listeners open.
     let (gauges, totals) = (Arc::downgrade(&group), service.clone());
     let board = Board::with_live(move |counters| {

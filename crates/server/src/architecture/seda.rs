@@ -32,8 +32,8 @@ use crate::counters::Board;
 use crate::driver::socket_service::SocketService;
 use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::error::{ServeError, system};
-use crate::plan::{Plan, addresses};
-use crate::service::{Costly, Refusal, SharedSite};
+use crate::plan::{Plan, addresses, on_mechanism};
+use crate::service::SharedSite;
 use crate::setting::{Declaration, Setting};
 use crate::slots::Share;
 use crate::stop::Stop;
@@ -70,13 +70,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let pipeline = Pipeline::new(Parts {
         listeners,
         acceptor: plan.acceptor(Share::alone(config.max_connections)),
-        service: Costly {
-            site: SharedSite::new(plan.hosts()),
-            burn: config.burn,
-            observer: None,
-            reports: plan.load_reports(),
-            refusal: Refusal::default(),
-        },
+        service: plan.costly(SharedSite::new(plan.hosts())),
         settings: plan.settings(),
         log: plan.log(),
         mechanism: config.mechanism,
@@ -102,13 +96,5 @@ fn run_on<S>(dispatch: &str, pipeline: &Pipeline<S>, stop: &Stop, board: &Board)
 where
     S: SocketService + Clone + Send + Sync,
 {
-    macro_rules! by_name {
-        ($($name:literal => $mechanism:ty,)*) => {
-            match dispatch {
-                $($name => pipeline.run::<$mechanism>(stop, board),)*
-                other => Err(io::Error::other(format!("no event mechanism is called {other}"))),
-            }
-        };
-    }
-    dispatch::for_each_mechanism!(by_name)
+    on_mechanism!(dispatch, Found => pipeline.run::<Found>(stop, board))
 }

@@ -11,7 +11,7 @@
 //! cold file stops every connection. Deviation: signals and the admin interface have threads of their own,
 //! which sleep until they are needed.
 
-use super::{Architecture, with_a_cache_each};
+use super::Architecture;
 use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::driver::readiness::ByPhases;
@@ -23,7 +23,7 @@ pub const SPED: Architecture = Architecture {
     name: "sped",
     summary: "one event loop on one processor",
     accept_limit: AcceptLimit::Adaptive,
-    descriptors: with_a_cache_each,
+    descriptors: |config| config.open_files(),
     spreads: false,
     uses: &[
         Choice::Dispatch,

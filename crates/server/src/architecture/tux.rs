@@ -23,7 +23,7 @@
 
 use base::Limit;
 
-use super::{Architecture, with_a_cache_each};
+use super::Architecture;
 use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::driver::readiness::UntilEmpty;
@@ -35,7 +35,7 @@ pub const TUX: Architecture = Architecture {
     name: "tux",
     summary: "one event loop, which accepts only when nothing else is left",
     accept_limit: AcceptLimit::Fixed(Limit::Infinite),
-    descriptors: with_a_cache_each,
+    descriptors: |config| config.open_files(),
     spreads: false,
     uses: &[
         Choice::Dispatch,

@@ -5,25 +5,18 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::cmsg_space;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use sys::passing;
+pub use sys::passing::Sent;
 use sys::poll::{self, PollFd};
 
 use crate::listener::pass_on;
 
 /// Maximum size of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;
-/// Maximum number of descriptors in a message: the kernel's SCM_MAX_FD.
-pub const MOST_DESCRIPTORS: usize = 253;
 
 /// The content of the request to drain in a server that has passed its listeners on.
 pub(super) const PASSED_ON: &[u8] = b"passed on";
@@ -76,17 +69,6 @@ pub enum Heard {
     Gone,
 }
 
-/// The result of sending a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// The message is on its way.
-    Yes,
-    /// The socket is full for now.
-    Full,
-    /// The other end has closed.
-    Gone,
-}
-
 /// One end of a control socket.
 #[derive(Debug)]
 pub struct Control {
@@ -105,8 +87,7 @@ impl Control {
     /// # Errors
     /// EMFILE, ENFILE, ENOMEM.
     pub fn pair() -> io::Result<(Control, Control)> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let (one, other) = passing::pair()?;
         Ok((Control::new(one), Control::new(other)))
     }
 
@@ -115,10 +96,10 @@ impl Control {
         Control::new(socket)
     }
 
-    /// Sends a message of the architecture, of at most `MOST_BYTES` and `MOST_DESCRIPTORS`. Never blocks.
+    /// Sends a message of the architecture, of at most `MOST_BYTES` and `passing::MOST_DESCRIPTORS`. Never blocks.
     ///
     /// # Errors
-    /// EMSGSIZE and other bugs of Inrush; ETOOMANYREFS if too many descriptors are under way.
+    /// EMSGSIZE, which is a bug of Inrush.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Sent> {
         self.send_as(Kind::Own, bytes, descriptors)
     }
@@ -129,22 +110,8 @@ impl Control {
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<Sent> {
-        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-        let mut beside = SendAncillaryBuffer::new(&mut room);
-        if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(Errno::MSGSIZE.into());
-        }
         let kind = [kind as u8];
-        let parts = [IoSlice::new(&kind), IoSlice::new(bytes)];
-        loop {
-            return match sendmsg(&self.socket, &parts, &mut beside, SendFlags::NOSIGNAL) {
-                Ok(_) => Ok(Sent::Yes),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN | Errno::NOBUFS) => Ok(Sent::Full),
-                Err(Errno::PIPE | Errno::CONNRESET) => Ok(Sent::Gone),
-                Err(errno) => Err(errno.into()),
-            };
-        }
+        passing::send(self.socket.as_fd(), &[IoSlice::new(&kind), IoSlice::new(bytes)], descriptors)
     }
 
     /// Returns the next message to a worker, if there is one. Never blocks.
@@ -184,28 +151,14 @@ impl Control {
     }
 
     pub(super) fn receive_any(&self) -> io::Result<Received> {
-        let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-        let mut beside = RecvAncillaryBuffer::new(&mut room);
         let (mut kind, mut bytes) = ([0], self.buffer.borrow_mut());
-        let received = loop {
-            let mut parts = [IoSliceMut::new(&mut kind), IoSliceMut::new(&mut bytes)];
-            match recvmsg(&self.socket, &mut parts, &mut beside, RecvFlags::CMSG_CLOEXEC) {
-                Ok(received) => break received,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                Err(Errno::CONNRESET) => return Ok(Received::End),
-                Err(errno) => return Err(errno.into()),
-            }
+        let mut parts = [IoSliceMut::new(&mut kind), IoSliceMut::new(&mut bytes)];
+        let Some(received) = passing::receive(self.socket.as_fd(), &mut parts)? else {
+            return Ok(Received::Nothing);
         };
-        let mut message =
-            Message { truncated: received.flags.contains(ReturnFlags::CTRUNC), ..Message::default() };
-        for part in beside.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = part {
-                message.descriptors.extend(descriptors);
-            }
-        }
         let Some(length) = received.bytes.checked_sub(1) else { return Ok(Received::End) };
-        message.bytes.extend_from_slice(&bytes[..length]);
+        let passing::Received { descriptors, truncated, .. } = received;
+        let message = Message { bytes: bytes[..length].to_vec(), descriptors, truncated };
         let known = [Kind::Start, Kind::Drain, Kind::Changed, Kind::Own, Kind::Reclaim];
         let kind = known.into_iter().find(|known| *known as u8 == kind[0]).ok_or_else(garbled)?;
         Ok(Received::Message(kind, message))

@@ -15,10 +15,11 @@ use base::{Bytes, Clock, Nanos, RealClock};
 use dispatch::Trigger;
 use http1::HttpDate;
 use http1::server::{Buffers, Context, Counts, Settings, Timeouts, Wants};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use sys::errno::{Failure, classify};
+use sys::poll::timespec;
 
 use super::guard::Guarded;
 use super::streams::Streams;
@@ -169,12 +170,7 @@ impl<S: SmallService> PollLoop<S> {
         let others = [self.streams.deadline(), self.service.service.event_due()];
         let paused = (now < self.paused_until).then_some(self.paused_until);
         let next = deadlines.chain(others).chain(paused).min().unwrap_or(Nanos::MAX);
-        let left = next.saturating_sub(now);
-        let timeout = Timespec {
-            tv_sec: (left.0 / Nanos::SECOND.0).try_into().unwrap_or(i64::MAX),
-            tv_nsec: (left.0 % Nanos::SECOND.0) as i64,
-        };
-        match poll(&mut polled, Some(&timeout)) {
+        match poll(&mut polled, Some(&timespec(next.saturating_sub(now)))) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Happened { new_ones: false, ready: Vec::new() }),
             Err(errno) => return Err(errno.into()),

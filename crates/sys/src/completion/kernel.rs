@@ -11,6 +11,8 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
+use crate::uring_poll::ring;
+
 /// Maximum operations that one system call submits.
 pub(super) const SUBMISSIONS: u32 = 1024;
 /// Capacity of the ring in reports. The kernel keeps further ones until there is room.
@@ -134,9 +136,7 @@ impl Uring {
     /// # Errors
     /// ENOSYS, EPERM (`kernel.io_uring_disabled`), EINVAL (before Linux 6.1), EMFILE, ENFILE, ENOMEM.
     pub fn new() -> io::Result<Uring> {
-        let mut builder = IoUring::builder();
-        builder.setup_cqsize(REPORTS).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        Ok(Uring(builder.build(SUBMISSIONS)?))
+        Ok(Uring(ring(SUBMISSIONS, REPORTS)?))
     }
 }
 

@@ -9,7 +9,8 @@ use base::{Clock, Nanos, RealClock};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
-use crate::{check, timespec};
+use crate::check;
+use crate::poll::timespec;
 
 /// The end of a process and its costs.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +159,6 @@ fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Nanos) -> io::Result<bool> {
     let until = clock.now().saturating_add(timeout);
     loop {
         let timeout = timespec(until.saturating_sub(clock.now()));
-        let timeout = rustix::event::Timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
         match rustix::event::poll(&mut polled, Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => {}

@@ -29,12 +29,20 @@ const PATIENCE: Nanos = Nanos::from_secs(30);
 
 /// Waits until the counter has reached `many`.
 fn until(counted: &AtomicUsize, many: usize) {
+    assert!(in_time(|| counted.load(Ordering::Acquire) >= many), "waited in vain for {many}");
+}
+
+/// Returns true as soon as the condition holds, and false if it never does.
+fn in_time(mut holds: impl FnMut() -> bool) -> bool {
     let clock = RealClock::new();
     let end = clock.now() + PATIENCE;
-    while counted.load(Ordering::Acquire) < many {
-        assert!(clock.now() < end, "waited in vain for {many}");
+    while !holds() {
+        if clock.now() >= end {
+            return false;
+        }
         std::thread::yield_now();
     }
+    true
 }
 
 /// Waits and takes one connection, if there is one, until the stop. Counts connections and wake-ups.
@@ -114,21 +122,23 @@ fn a_process_wakes_its_own_sleeper_and_another_in_place_of_a_dead_one() {
     let waiters = Waiters::new(Wake::One, &[]).unwrap();
     let memory = || waiters.memory().try_clone_to_owned().unwrap();
     let [first, second] = [3, 4].map(|index| Waiters::open(Wake::One, memory(), index).unwrap());
-    let (stop, woken) = (stop(), AtomicUsize::new(0));
+    let stop = stop();
     std::thread::scope(|scope| {
-        for (index, own) in [(3, &first), (4, &second)] {
-            let (stop, woken) = (&stop, &woken);
-            scope.spawn(move || {
-                own.waiter(index, &[], stop.as_fd()).unwrap().wait().unwrap();
-                woken.fetch_add(index, Ordering::AcqRel);
-            });
-        }
-        // A thread that does not sleep yet is not woken. The loop asks again until it was.
-        while woken.load(Ordering::Acquire) < 3 {
+        let [own, other] = [(3, &first), (4, &second)].map(|(index, waiters)| {
+            let stop = &stop;
+            scope.spawn(move || waiters.waiter(index, &[], stop.as_fd()).unwrap().wait().unwrap())
+        });
+        // A thread that does not sleep yet is not woken. Each loop asks again until it was.
+        let own_wakes = in_time(|| {
             first.wake_all();
-        }
-        while woken.load(Ordering::Acquire) < 7 {
+            own.is_finished()
+        });
+        let other_sleeps = !other.is_finished();
+        let other_wakes = in_time(|| {
             waiters.bury(9);
-        }
+            other.is_finished()
+        });
+        ask(&stop);
+        assert_eq!((own_wakes, other_sleeps, other_wakes), (true, true, true));
     });
 }
