@@ -55,6 +55,12 @@ fn dependencies(krate: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn only_sys_and_fdm_may_have_unsafe_code() {
+    let may = |krate: &String| !read(&first_file(krate)).contains("#![forbid(unsafe_code)]");
+    check("these crates do not forbid unsafe code", crates().into_iter().filter(may), &["fdm", "sys"]);
+}
+
+#[test]
 fn no_file_is_longer_than_600_lines() {
     let is_source = |path: &&std::path::PathBuf| {
         path.extension().is_some_and(|ending| ["rs", "c", "h"].iter().any(|known| ending == *known))

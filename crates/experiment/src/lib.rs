@@ -12,6 +12,7 @@
 //! The modules: `server`, `load` and `axis` are the sweep, `figure` the charts, and `claim` the claims.
 //! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials. `check`
 //! finds contradictions, and `nearest` proposes the known name nearest to a wrong one.
+#![forbid(unsafe_code)]
 
 mod axis;
 mod check;

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Output;
 
 use assert_cmd::Command;
+use base::{Clock, Nanos, RealClock};
 use rustix::process::Signal;
 use serde_json::Value;
 use sys::process::Program;
@@ -135,11 +136,14 @@ fn an_interrupted_herd_prints_its_finished_points_and_exits_1() {
             fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == "signals\n")
         })
     };
+    let clock = RealClock::new();
+    let end = clock.now() + Nanos::from_secs(30);
     while !is_ready() {
+        assert!(clock.now() < end, "it never waits for signals");
         std::thread::yield_now();
     }
     running.signal(Signal::INT).unwrap();
-    let output = running.output(base::Nanos::SECOND, || true).unwrap();
+    let output = running.output(Nanos::SECOND, || true).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.exit.status.code(), Some(1), "{said}");
     assert!(said.contains("interrupted, so the result is of 0 of 1 points"), "{said}");

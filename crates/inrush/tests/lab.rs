@@ -165,6 +165,32 @@ fn a_run_leaves_its_records_and_is_not_run_twice() {
 }
 
 #[test]
+fn records_make_the_report_again_and_can_be_compared() {
+    let folder = with(TINY);
+    lab(folder.path(), &["run", "tiny.toml"]);
+    // On a busy machine trials have flaws, and those are not compared.
+    for entry in fs::read_dir(folder.path().join("inrush-lab/tiny/trials")).unwrap() {
+        let file = entry.unwrap().path();
+        let mut trial = read(&file);
+        trial["flaws"] = Value::Array(Vec::new());
+        fs::write(file, trial.to_string()).unwrap();
+    }
+    let report = folder.path().join("inrush-lab/tiny/report.html");
+    fs::remove_file(&report).unwrap();
+    let output = lab(folder.path(), &["report", "inrush-lab/tiny"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(fs::read_to_string(&report).unwrap().contains("Replies"));
+    let compare = |second: &str| lab(folder.path(), &["compare", "inrush-lab/tiny", second, "--output=json"]);
+    let with_itself = compare("inrush-lab/tiny");
+    assert_eq!(with_itself.status.code(), Some(0), "{}", text(&with_itself.stderr));
+    let rows: Value = serde_json::from_slice(&with_itself.stdout).unwrap();
+    assert_eq!(rows.as_array().unwrap().len(), 1, "{rows:#}");
+    let with_nothing = compare("nowhere");
+    assert_eq!(with_nothing.status.code(), Some(2));
+    assert_eq!(text(&with_nothing.stderr).lines().count(), 1, "{}", text(&with_nothing.stderr));
+}
+
+#[test]
 fn two_experiments_of_one_name_are_refused_before_the_first_runs() {
     let folder = with(TINY);
     fs::create_dir(folder.path().join("other")).unwrap();

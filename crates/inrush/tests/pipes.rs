@@ -5,10 +5,13 @@
 #[path = "common/mod.rs"]
 mod common;
 
+#[path = "common/closed_port.rs"]
+mod closed_port;
+
 use std::io::{BufRead, BufReader, pipe};
-use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
+use closed_port::closed_port;
 use common::{Client, Files, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use sys::process::Program;
@@ -73,7 +76,8 @@ fn runs_of_load_end_quietly_without_readers() {
     files.write("index.html", b"hello");
     let server = Server::start(&files.root(), &["--arch=sped"]);
     let url = format!("http://{}/index.html", server.address);
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobodys = closed_port();
+    let closed = nobodys.local_addr().unwrap();
     let nobody = format!("http://{closed}/");
     for output in ["text", "json", "ndjson", "csv", "html"] {
         // Before the run, standard error has the port that Prometheus reads.

@@ -223,6 +223,7 @@ mod tests {
     #[test]
     fn every_finding_says_what_was_found() {
         let findings = Findings::of_this_machine();
+        assert!(findings.0.iter().any(|finding| finding.what == "programs to compare"));
         assert!(findings.0.iter().all(|finding| !finding.found.is_empty()));
         let text = findings.to_string();
         assert!(text.lines().count() >= findings.0.len());

@@ -5,7 +5,7 @@
 //! reaches. A server's messages are awaited without a limit, because they end with the server.
 //!
 //! The modules: `server` and `client` are the two ends, `files` the served directory, and `prometheus` checks
-//! metrics. `listening`, which starts programs of others, is included by itself.
+//! metrics. `listening`, which starts programs of others, and `closed_port` are included by themselves.
 
 mod client;
 mod files;
@@ -15,7 +15,7 @@ mod server;
 pub use client::{Client, Response};
 pub use files::{Files, pattern, set_length};
 pub use prometheus::{check_metrics, samples};
-pub use server::{PROGRAM, Server, Status, has_ended, pause, sockets};
+pub use server::{PROGRAM, Server, Status, eventually, has_ended, pause, send, sockets};
 
 use std::time::Duration;
 

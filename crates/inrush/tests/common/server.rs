@@ -149,13 +149,7 @@ impl Server {
 
     /// Waits until `shows` returns true, for facts that `/status` does not have.
     pub fn eventually_of(&mut self, what: &str, mut shows: impl FnMut(&mut Server) -> bool) {
-        for _ in 0..PATIENCE.as_nanos() / u128::from(LOOK_EVERY.0) {
-            if shows(self) {
-                return;
-            }
-            pause(LOOK_EVERY);
-        }
-        panic!("never {what}");
+        eventually(what, || shows(self));
     }
 
     /// Number of open sockets of the server and its processes.
@@ -226,6 +220,7 @@ impl Server {
 
     /// Asks the server to end and waits. Returns its exit code and the lines that it wrote to stderr since it
     /// was ready.
+    #[must_use]
     pub fn stop(mut self) -> (Option<i32>, String) {
         self.signal(Signal::TERM);
         self.wait()
@@ -254,6 +249,22 @@ impl Server {
     }
 }
 
+/// Sends a signal to a process.
+pub fn send(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// Waits until the condition holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE.as_nanos() / u128::from(LOOK_EVERY.0) {
+        if holds() {
+            return;
+        }
+        pause(LOOK_EVERY);
+    }
+    panic!("never {what}");
+}
+
 /// Number of sockets that a process has open.
 pub fn sockets(process: u32) -> usize {
     let folder = std::fs::read_dir(format!("/proc/{process}/fd"));
@@ -272,6 +283,7 @@ pub fn has_ended(process: u32) -> bool {
 
 /// Lets other processes work for a moment. A signal ends it early.
 pub fn pause(time: Nanos) {
-    let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: time.0 as i64 };
-    let _ = rustix::event::poll(&mut [], Some(&time));
+    if let Err(error) = sys::poll::wait(&mut [], Some(time)) {
+        assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");
+    }
 }

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::net::TcpListener;
 
 use assert_cmd::Command;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use sys::process::Program;
 
-use super::common::{Files, Server};
+use super::common::{Files, Server, eventually};
 use super::{PATIENCE, inrush, said, written};
 
 /// A server that never accepts: the kernel completes the connections, and no process reads the requests.
@@ -136,14 +136,12 @@ fn interrupted(flags: &[&str], seconds: f64) -> (Option<i32>, String, String) {
         line.trim().strip_prefix("inrush: metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
     let mut reader = super::common::Client::connect(metrics.parse().unwrap());
     // The page counts the offered requests of past intervals.
-    loop {
+    eventually("offered", || {
         let page = reader.get("/metrics");
         let offered = page.text().lines().find_map(|line| line.strip_prefix("inrush_load_offered_total "));
-        if offered.unwrap().parse::<f64>().unwrap() >= 50.0 * seconds {
-            break;
-        }
-    }
-    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+        offered.unwrap().parse::<f64>().unwrap() >= 50.0 * seconds
+    });
+    child.signal(Signal::INT).unwrap();
     let (mut out, mut said) = (String::new(), String::new());
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     stderr.read_to_string(&mut said).unwrap();

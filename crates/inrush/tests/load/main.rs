@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../common/closed_port.rs"]
+mod closed_port;
 mod comparing;
 mod fileset;
 mod http2;

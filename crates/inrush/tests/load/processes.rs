@@ -7,6 +7,7 @@ use std::thread;
 use assert_cmd::Command;
 use serde_json::Value;
 
+use super::closed_port::closed_port;
 use super::{PATIENCE, inrush, refused, said};
 
 /// Answers every request with 200, in a thread per connection. The server ends with the test process.
@@ -42,10 +43,9 @@ fn their_books_are_one() {
     let result =
         result(&["--processes=3", "--population=idle:10", "--arrivals=constant", "--connect-timeout=5s"]);
     assert_eq!(result["offered"], 200, "{result:#}");
-    assert_eq!(
-        result["outcomes"]["ok"].as_u64().unwrap() + result["in_flight_at_end"].as_u64().unwrap(),
-        200
-    );
+    // A stalled machine may leave some requests without time.
+    let of = |outcome: &str| result["outcomes"][outcome].as_u64().unwrap();
+    assert_eq!(of("ok") + of("no_time") + result["in_flight_at_end"].as_u64().unwrap(), 200);
     assert_eq!(result["latency_intended_ns"]["count"], result["outcomes"]["ok"]);
     assert_eq!(result["lateness_ns"]["count"], 200);
     let idle = &result["populations"]["idle:10"];
@@ -58,7 +58,8 @@ fn their_books_are_one() {
 
 #[test]
 fn a_target_that_is_not_there_is_unreachable_for_all() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobodys = closed_port();
+    let closed = nobodys.local_addr().unwrap();
     let url = format!("http://{closed}/");
     let assert = inrush(&["load", &url, "--processes=2", "--duration=1h", "--warmup=0"], 3);
     assert!(said(&assert).contains("nothing listens on that port"), "{}", said(&assert));
@@ -66,7 +67,8 @@ fn a_target_that_is_not_there_is_unreachable_for_all() {
 
 #[test]
 fn a_url_behind_two_dashes_is_the_target_of_all() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobodys = closed_port();
+    let closed = nobodys.local_addr().unwrap();
     let url = format!("http://{closed}/");
     for several in ["--processes=2", "--client=s-client-pair"] {
         let assert = inrush(&["load", several, "--duration=1h", "--warmup=0", "--", &url], 3);

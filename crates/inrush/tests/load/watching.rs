@@ -5,11 +5,12 @@ use std::net::{TcpListener, TcpStream};
 
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use sys::process::Program;
 
-use super::common::{Client, Files, Server, check_metrics};
+use super::closed_port::closed_port;
+use super::common::{Client, Files, Server, check_metrics, eventually};
 use super::{PATIENCE, refused, said, written};
 
 fn url(server: &Server) -> String {
@@ -43,17 +44,17 @@ fn prometheus_reads_the_counts_while_the_run_goes_on() {
         line.trim().strip_prefix("inrush: metrics on http://").unwrap().strip_suffix("/metrics").unwrap();
     let mut reader = Client::connect(address.parse().unwrap());
     // An interval takes a second, so the test polls the page.
-    loop {
+    eventually("offered", || {
         let page = reader.get("/metrics");
         assert!(page.text().contains("# TYPE inrush_load_latency_seconds histogram"), "{}", page.text());
         let offered =
             page.text().lines().find_map(|line| line.strip_prefix("inrush_load_offered_total ")).unwrap();
         if offered != "0" {
             check_metrics(page.text());
-            break;
         }
-    }
-    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+        offered != "0"
+    });
+    child.signal(Signal::TERM).unwrap();
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     assert!(text.contains("goodput"), "a run that is ended early has its result: {text}");
@@ -108,7 +109,8 @@ fn a_collector_that_is_gone_is_named_and_the_result_stands() {
     let files = Files::new();
     let server = server(&files);
     // A port on which no process listens any more.
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobodys = closed_port();
+    let gone = nobodys.local_addr().unwrap();
     let collector = format!("--otlp=http://{gone}");
     let run = measured(&[&url(&server), &collector]);
     assert!(!run.get_output().stdout.is_empty());

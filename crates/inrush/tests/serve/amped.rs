@@ -4,9 +4,9 @@ use std::fs::File;
 
 use rustix::fs::{Advice, fadvise, fsync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::common::{Client, Files, Server, Status, has_ended, on_every_readiness_mechanism, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_readiness_mechanism, pattern, send};
 
 fn amped(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=amped"], flags].concat())
@@ -31,10 +31,6 @@ fn forget(files: &Files, paths: &[&str]) -> bool {
         println!("skipped: this file system keeps what it is told to forget, or cannot tell what it has");
     }
     forgets
-}
-
-fn kill(process: u32, signal: Signal) {
-    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
 /// Asserts that the main process has not waited for a disk.
@@ -131,7 +127,7 @@ fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
     }
     // The server notices a client that leaves while it waits.
     drop(cold.pop());
-    kill(helper, Signal::CONT);
+    send(helper, Signal::CONT);
     for client in &mut cold {
         assert!(client.response().body == pattern(Files::MEDIUM.1));
     }
@@ -159,7 +155,7 @@ fn what_a_helper_had_when_it_died_is_fetched_by_another() {
         client.send_get(path, "");
     }
     server.eventually("all wait", |status| status.count("helper_waits") >= 6);
-    helpers.iter().for_each(|helper| kill(*helper, Signal::KILL));
+    helpers.iter().for_each(|helper| send(*helper, Signal::KILL));
     for (client, (_, length)) in clients.iter_mut().zip(all.iter().cycle()) {
         assert!(client.response().body == pattern(*length));
     }
@@ -190,7 +186,7 @@ fn going_down_waits_for_what_helpers_fetch() {
     server.eventually("it waits", |status| status.count("helper_waits") >= 1);
     server.signal(Signal::TERM);
     server.refuses_connections();
-    kill(helper, Signal::CONT);
+    send(helper, Signal::CONT);
     assert!(client.response().body == pattern(Files::LARGE.1));
     assert!(client.ends());
     drop(client);

@@ -222,7 +222,7 @@ fn a_proxy_without_a_header_is_cut_off_on_every_architecture() {
     let files = Files::new();
     on_every_architecture(|flags| {
         // Each header comes earlier on a busy machine too.
-        let flags = [flags, &["--proxy-protocol-from=127.0.0.1", "--header-timeout=1s"]].concat();
+        let flags = [flags, &["--proxy-protocol-from=127.0.0.1", "--header-timeout=5s"]].concat();
         let mut server = Server::start(&files.root(), &flags);
         let ends = |bytes: &[u8]| {
             let mut client = server.client();

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::smped::{loads, served, served_past_the_limit, serves_them_and_ends};
-use crate::common::{Client, Files, Server, Status, on_every_mechanism, pattern};
+use crate::common::{Client, Files, Server, Status, on_every_mechanism, pattern, send};
 
 const TWO: &str = "--smped=p-min=2,initial=2,p-max=2";
 
@@ -26,10 +26,6 @@ fn kernel(files: &Files, flags: &[&str]) -> Option<Server> {
 fn figures(status: &Status, name: &str) -> Vec<f64> {
     let workers = status.0["workers"].as_array().map_or(&[][..], Vec::as_slice);
     workers.iter().map(|worker| worker[name].as_f64().unwrap()).collect()
-}
-
-fn send(process: u32, signal: Signal) {
-    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
 /// Clients that have asked, while neither parent nor workers do anything.

@@ -9,8 +9,7 @@ use rustix::process::Signal;
 use super::architectures::on_every_architecture;
 use super::sites::check;
 use super::tls::{Identity, installed};
-use super::workers::kill;
-use crate::common::{Client, Files, PATIENCE, Response, Server, pattern};
+use crate::common::{Client, Files, PATIENCE, Response, Server, pattern, send};
 
 /// A folder for each of two hosts, each in a place of its own beside the default host's, as confinement sees it.
 pub struct Hosts {
@@ -140,7 +139,7 @@ fn a_worker_that_starts_while_a_folder_is_replaced_serves_the_new_one() {
     let mut server = hosts.start(&["--arch=mp", "--workers=1"], "", "");
     assert_eq!(get(&server, "two.test", "/name").text(), "two");
     fs::remove_dir_all(hosts.two.root()).unwrap();
-    kill(server.children()[0], Signal::KILL);
+    send(server.children()[0], Signal::KILL);
     // As every worker says of a folder that vanished.
     assert_eq!(get(&server, "two.test", "/name").status, 503);
     assert_eq!(get(&server, "one.test", "/name").text(), "one");
@@ -229,7 +228,7 @@ fn a_hosts_certificate_is_renewed_while_the_server_runs() {
         server.signal(Signal::HUP);
         server.eventually_of("the new certificate", |server| two_asks_for_one(server) == "200");
         two.renew(&["two.test"]);
-        server.stop();
+        assert_eq!(server.stop().0, Some(0));
     }
 }
 

@@ -1,8 +1,8 @@
 //! A dispatcher and its workers: the placement of connections, its counters, and the loss of workers.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern};
+use crate::common::{Client, Files, Server, Status, has_ended, on_every_mechanism, pattern, send};
 
 fn smped(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=smped"], flags].concat())
@@ -159,7 +159,7 @@ fn a_connection_that_waits_for_a_slow_worker_meets_a_limit_once() {
         assert_eq!(waits.response().status, 503);
         let status = server.eventually("turned away", |status| status.count("turned_away") == 1);
         assert_eq!(status.count(count), 1);
-        kill_process(Pid::from_raw(worker as i32).unwrap(), Signal::CONT).unwrap();
+        send(worker, Signal::CONT);
         drop((idle, waits));
         server.stop_well();
     }
@@ -182,7 +182,7 @@ fn a_worker_that_dies_takes_its_connections_and_no_others() {
     let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2"]);
     let mut clients = served_by_all(&mut server);
     let victim = server.children()[0];
-    kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
+    send(victim, Signal::KILL);
     let status = server.eventually("replaced", |status| status.count("workers_started") == 3);
     let (lost, all) = (status.count("connections_lost_with_worker"), clients.len() as u64);
     assert!(status.count("worker_deaths") == 1 && (1..all).contains(&lost), "{lost} of {all}");
@@ -215,7 +215,7 @@ fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_n
     let status = server.eventually("it shows", |status| status.count("workers_silent") > 0);
     assert_eq!(status.connections(), 20);
     assert!(loads(&status).contains(&20), "{:?}", loads(&status));
-    kill_process(Pid::from_raw(stopped as i32).unwrap(), Signal::CONT).unwrap();
+    send(stopped, Signal::CONT);
     drop(clients);
     server.eventually("idle again", |status| loads(status) == [0, 0]);
     // The worker answers again, and gets its share.

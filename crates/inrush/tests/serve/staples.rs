@@ -121,7 +121,7 @@ fn a_response_that_changes_is_read_again_and_a_broken_one_is_not_used() {
             assert_eq!(said, expected);
         }
         server.eventually_of("still the new response", |server| is_new(server));
-        server.stop();
+        assert_eq!(server.stop().0, Some(0));
     }
 }
 
@@ -144,7 +144,7 @@ fn a_late_response_is_not_stapled() {
     server.eventually_of("the new response", |server| {
         stapled(server, "one.test", "-tls1_3").as_deref() == Some("good")
     });
-    server.stop();
+    assert_eq!(server.stop().0, Some(0));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use sys::process::Program;
 use super::architectures::{on_every_plain_architecture, on_the_completion_driver};
 use super::confinement;
 use super::tls::{self, Identity};
-use crate::common::{Client, Files, PATIENCE, PROGRAM, Server, has_ended, pattern, pause};
+use crate::common::{Client, Files, PATIENCE, PROGRAM, Server, eventually, has_ended, pattern, pause, send};
 
 /// A flag of a server under overload control that a busy test machine must not overload.
 const PATIENT: &str = "--queue-target=10s";
@@ -52,7 +52,7 @@ impl Upgrading {
 
     /// Asks the process that serves, and returns the lines up to one that has this part.
     fn signal(&mut self, signal: Signal, until: &str) -> String {
-        kill_process(Pid::from_raw(self.process as i32).unwrap(), signal).unwrap();
+        send(self.process, signal);
         let mut said = String::new();
         loop {
             let line = self.server.says();
@@ -271,7 +271,7 @@ fn what_is_under_way_is_finished_and_who_is_idle_is_answered_once_more() {
         server.server.eventually("all in", |status| status.connections() == 3);
         server.hand_over();
         // systemd asks both processes when it stops the service.
-        kill_process(Pid::from_raw(before as i32).unwrap(), Signal::TERM).unwrap();
+        send(before, Signal::TERM);
         half.send("Host: x\r\n\r\n");
         answered_to_the_end(&mut half);
         idle.send_get(Files::SMALL.0, "");
@@ -464,10 +464,10 @@ fn systemd_hears_that_the_server_is_alive() {
     let program = program.environment("WATCHDOG_USEC", "200000");
     let server = Server::start_by(program, &files.root(), &["--arch=sped"]);
     // The server may be alive before it is ready.
-    while hear() != "READY=1" {}
-    while hear() != "WATCHDOG=1" {}
+    eventually("ready", || hear() == "READY=1");
+    eventually("alive", || hear() == "WATCHDOG=1");
     server.signal(Signal::TERM);
-    while !hear().starts_with("STOPPING=1") {}
+    eventually("stopping", || hear().starts_with("STOPPING=1"));
 }
 
 #[test]
@@ -490,7 +490,7 @@ fn systemd_hears_of_every_change() {
     server.upgrade();
     then("RELOADING=1\nMONOTONIC_USEC=");
     then(&format!("MAINPID={}\nREADY=1", server.process));
-    kill_process(Pid::from_raw(server.process as i32).unwrap(), Signal::TERM).unwrap();
+    send(server.process, Signal::TERM);
     then("STOPPING=1");
 }
 

@@ -1,15 +1,11 @@
 //! Worker processes: they have names, are replaced when they die, end with their parent, and stay counted.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::common::{Client, Files, Server, Status, has_ended, pattern, sockets};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern, send, sockets};
 
 fn mp(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
-}
-
-pub(crate) fn kill(process: u32, signal: Signal) {
-    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
 /// Waits until every worker has begun, because a worker then changes its name.
@@ -59,8 +55,7 @@ fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices()
     let before = names(&mut server, 3);
     let mut client = server.client();
     assert!(client.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
-    // Two of the three workers are idle. The test kills them: they are the ones without the connection's
-    // socket.
+    // One of the three workers is idle: the one without a connection's socket. The test kills it.
     let mut other = server.client();
     assert_eq!(other.get(Files::SMALL.0).status, 200);
     let serving = |process: u32| {
@@ -68,7 +63,7 @@ fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices()
         folder.filter_map(Result::ok).count()
     };
     let idle = before.iter().map(|(process, _)| *process).min_by_key(|process| serving(*process)).unwrap();
-    kill(idle, Signal::KILL);
+    send(idle, Signal::KILL);
     let replaced = |status: &Status| status.count("workers_started") == 4;
     let status = server.eventually("replaced", replaced);
     assert_eq!(status.count("worker_deaths"), 1);
@@ -100,7 +95,7 @@ fn one_that_dies_takes_its_own_connection_and_those_in_the_queue_are_served_by_t
     for client in &mut queued {
         client.send_get(Files::MEDIUM.0, "Connection: close\r\n");
     }
-    kill(server.children()[0], Signal::KILL);
+    send(server.children()[0], Signal::KILL);
     assert!(served.ends());
     for client in &mut queued {
         assert!(client.response().body == pattern(Files::MEDIUM.1));
@@ -135,7 +130,7 @@ fn a_mutex_or_a_wake_up_of_a_killed_worker_goes_to_another() {
     for wake in ["--wake=mutex", "--wake=one"] {
         let mut server = mp(&files, &["--workers=3", wake]);
         for (process, _) in names(&mut server, 3) {
-            kill(process, Signal::KILL);
+            send(process, Signal::KILL);
             assert_eq!(server.client().get(Files::SMALL.0).status, 200);
         }
         server.eventually("replaced", |status| status.count("workers_started") == 6);
@@ -210,7 +205,7 @@ fn a_process_is_forked_for_each_connection_and_gone_with_it() {
     refused.send_get(Files::SMALL.0, "");
     assert_eq!(refused.response().status, 503);
     // A child that is killed takes its own connection with it. The client of another does not notice.
-    kill(children[0], Signal::KILL);
+    send(children[0], Signal::KILL);
     server.eventually("one has died", |status| status.connections() == 3);
     assert!(clients.remove(0).ends());
     for client in &mut clients {
@@ -255,13 +250,13 @@ fn a_forked_process_keeps_no_connection_of_another() {
     // So it takes all three at once.
     server.stop_process(forker);
     let mut clients: Vec<Client> = (0..3).map(|_| server.client()).collect();
-    kill(forker, Signal::CONT);
+    send(forker, Signal::CONT);
     for client in &mut clients {
         assert_eq!(client.get(Files::SMALL.0).status, 200);
     }
     let mut children = server.children_of(forker);
     children.sort();
-    kill(children[2], Signal::KILL);
+    send(children[2], Signal::KILL);
     assert!(clients.remove(2).ends());
     drop(clients);
     server.stop_well();

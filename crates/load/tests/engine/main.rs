@@ -252,7 +252,8 @@ fn what_the_bound_on_sockets_forbids_is_told_and_not_delayed() {
 
 #[test]
 fn a_closed_port_refuses_everything() {
-    let result = run(config(&Server::closed()));
+    let nobody = Server::closed();
+    let result = run(config(&nobody));
     assert_all(&result, Outcome::Refused);
     assert_eq!(result.verdict, Verdict::Unreachable);
     assert_eq!(result.connections.established, 0);
@@ -260,7 +261,8 @@ fn a_closed_port_refuses_everything() {
 
 #[test]
 fn a_target_that_refuses_everything_is_given_up() {
-    let mut long = config(&Server::closed());
+    let nobody = Server::closed();
+    let mut long = config(&nobody);
     long.duration = Nanos::from_secs(3_600);
     let result = run(long);
     assert_eq!(result.verdict, Verdict::Unreachable);
@@ -445,4 +447,5 @@ fn the_same_seed_offers_the_same_requests() {
         run(random).offered
     };
     assert_eq!(offered(5), offered(5));
+    assert_ne!(offered(5), offered(6));
 }

@@ -62,11 +62,14 @@ fn half_a_request_is_half_a_request() {
 
 #[test]
 fn idle_connections_that_the_server_closes_are_opened_again_after_a_pause() {
-    let result = run_beside(&Server::closing(), &["idle:20"]);
+    let mut long = config(&Server::closing());
+    long.populations = vec!["idle:20".parse().unwrap()];
+    long.duration = Nanos::from_secs(2);
+    let result = run(long);
     let population = only(&result);
-    assert!(population.outcomes.get(Outcome::Reset) >= 20, "{population:?}");
     assert_eq!(population.outcomes.get(Outcome::Reset), population.outcomes.total());
-    assert!(population.offered < 60, "each comes back after half a second at the earliest: {population:?}");
+    // Each comes back after 0.5 to 1.5 s.
+    assert!((21..=100).contains(&population.offered), "{population:?}");
     let told = "connections of population idle:20 were open";
     assert!(result.reasons.iter().any(|reason| reason.contains(told)), "{result:?}");
 }
@@ -121,6 +124,7 @@ fn a_slow_reader_leaves_the_reply_with_the_server() {
     let result = run(few);
     assert_held(&result.populations["slow-read:3,1KiB/s"], 3);
     let quick = &result.populations["slow-read:3,1GiB/s"];
+    assert!(quick.outcomes.get(Outcome::Ok) > 0, "{quick:?}");
     assert_eq!(quick.outcomes.get(Outcome::Ok), quick.outcomes.total(), "{quick:?}");
 }
 
@@ -138,10 +142,12 @@ fn silence_ends_slow_clients_after_the_request_time_out() {
 
 #[test]
 fn nobody_there_is_an_outcome_of_populations_too() {
-    let mut closed = config(&Server::closed());
+    let nobody = Server::closed();
+    let mut closed = config(&nobody);
     closed.populations = ["idle:3", "cold:2", "slow-send:1,1B/s"].map(|text| text.parse().unwrap()).into();
     let result = run(closed);
     for population in result.populations.values() {
+        assert!(population.outcomes.get(Outcome::Refused) > 0, "{population:?}");
         assert_eq!(population.outcomes.get(Outcome::Refused), population.outcomes.total(), "{population:?}");
         assert_eq!(population.connections.established, 0);
     }

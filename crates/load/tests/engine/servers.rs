@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use base::Nanos;
 use load::Url;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// A free port of this network namespace.
@@ -165,10 +166,12 @@ impl Server {
         Server { address: listener.local_addr().unwrap(), _listener: Some(listener) }
     }
 
-    /// A port without a listener.
+    /// A port without a listener. Nobody else can take it while this lives.
     pub fn closed() -> Server {
-        let listener = TcpListener::bind(ANY_PORT).unwrap();
-        Server { address: listener.local_addr().unwrap(), _listener: None }
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &ANY_PORT).unwrap();
+        let bound = TcpListener::from(socket);
+        Server { address: bound.local_addr().unwrap(), _listener: Some(bound) }
     }
 
     /// The URL of its root.

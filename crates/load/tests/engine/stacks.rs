@@ -121,7 +121,8 @@ fn both_stacks_have_the_same_outcomes_of_servers_that_fail() {
 #[test]
 fn a_closed_port_refuses_tcp_in_user_space_too() {
     in_namespace(|| {
-        let Some(result) = over_user_tcp(&config(&Server::closed())) else { return };
+        let nobody = Server::closed();
+        let Some(result) = over_user_tcp(&config(&nobody)) else { return };
         assert_all(&result, Outcome::Refused);
         assert_eq!(result.verdict, Verdict::Unreachable);
     });
@@ -278,7 +279,8 @@ fn a_run_leaves_no_device_and_no_route() {
 #[test]
 fn a_stack_refuses_settings_of_the_other() {
     let refused = |change: fn(&mut Config), expected: &str| {
-        let mut config = config(&Server::closed());
+        let nobody = Server::closed();
+        let mut config = config(&nobody);
         config.stack = user();
         change(&mut config);
         let error = load::prepare(config).unwrap_err().to_string();

@@ -68,4 +68,7 @@ fn populations_shake_hands_too() {
     assert_all(&result, Outcome::Ok);
     let slow = &result.populations["slow-read:2,1KiB/s"];
     assert_eq!(slow.outcomes.get(Outcome::TlsFailed) + slow.outcomes.get(Outcome::Malformed), 0, "{slow:?}");
+    for population in result.populations.values() {
+        assert_eq!(population.connections.established, population.clients, "{population:?}");
+    }
 }

@@ -134,7 +134,10 @@ fn variants() -> Vec<Variant> {
         all.extend(SETTINGS.map(|setting| Variant { setting: Some(setting), ..plain }));
     }
     all.retain(|variant| match Server::start(variant.architecture, variant.config(&files), None) {
-        Ok(server) => server.shut_down().is_ok(),
+        Ok(server) => {
+            server.shut_down().unwrap_or_else(|error| panic!("{}: {error}", variant.name()));
+            true
+        }
         Err(ServeError::Setting { .. }) => false,
         Err(ServeError::Processes { .. }) => {
             println!("skipped: {} needs the program for its worker processes", variant.name());
@@ -142,6 +145,9 @@ fn variants() -> Vec<Variant> {
         }
         Err(error) => panic!("{}: {error}", variant.name()),
     });
+    for name in MECHANISMS {
+        assert!(all.iter().any(|variant| variant.dispatch == Some(name)), "nothing runs on {name}");
+    }
     all
 }
 

@@ -91,13 +91,17 @@ fn refuses_and_admits(address: &str, client_v6: bool) {
     assert_eq!(depth(&listeners[0]), 1);
     assert!(!refused.iter().any(connected));
 
+    // A SYN that comes again after a second is refused and counted again, until then.
     hook.admit(&Admission::ALL).unwrap();
     let last = begin(target);
     eventually("connected at a share of 1 again", || connected(&last));
     // The kernel retransmits SYNs after a second.
     eventually("the refused ones come back and are let in", || refused.iter().all(connected));
     eventually("all in the queue", || depth(&listeners[0]) == 5);
-    assert_eq!(hook.refused().unwrap(), hook.refused().unwrap());
+    let told = hook.refused().unwrap();
+    let more = begin(target);
+    eventually("one more", || connected(&more));
+    assert_eq!(hook.refused().unwrap(), told, "a share of 1 refuses nobody");
 }
 
 #[test]
