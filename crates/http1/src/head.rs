@@ -217,9 +217,9 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Status> 
 /// Reads a number of digits only, such as the value of `Content-Length`. One beyond 64 bits is valid, and counts as the
 /// largest of 64 bits.
 pub fn number(digits: &[u8]) -> Option<u64> {
-    let add = |length: u64, digit: &u8| length.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    let is_length = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    is_length.then(|| digits.iter().fold(0, add))
+    let add = |value: u64, digit: &u8| value.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| digits.iter().fold(0, add))
 }
 
 /// True if a comma-separated list contains a token, compared without case.

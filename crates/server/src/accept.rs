@@ -19,8 +19,9 @@
 //! ```
 //!
 //! The refusals hold a reserve descriptor, which lets an acceptor turn a connection away when no other descriptor is
-//! left. An acceptor without refusals, such as that of a worker process of mp, admits one connection with a reserve descriptor
-//! of its own. At the connection limit, an acceptor holds one accepted connection, the newcomer, until there is room.
+//! left. An acceptor without refusals, such as that of a worker process of mp, admits one connection with a reserve
+//! descriptor of its own. At the connection limit, an acceptor holds one accepted connection, the newcomer, until there
+//! is room.
 //!
 //! A client at one of its limits ([`clients`](crate::clients)) is refused before the acceptor looks for room, so its
 //! connection reclaims no other.

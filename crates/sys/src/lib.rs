@@ -48,8 +48,6 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 
 /// A relative time for the kernel.
 fn timespec(nanos: base::Nanos) -> libc::timespec {
-    libc::timespec {
-        tv_sec: (nanos.0 / base::Nanos::SECOND.0) as _,
-        tv_nsec: (nanos.0 % base::Nanos::SECOND.0) as libc::c_long,
-    }
+    let rustix::event::Timespec { tv_sec, tv_nsec } = poll::timespec(nanos);
+    libc::timespec { tv_sec: tv_sec as _, tv_nsec: tv_nsec as _ }
 }

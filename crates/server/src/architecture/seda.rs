@@ -20,7 +20,6 @@
 //! The stages have the five names of SMPED. The file stage has the page cache of Haboob. Large files leave by
 //! sendfile from the write stage, which then may wait for the disk. The rest is in `driver/stages`.
 
-use std::io;
 use std::sync::Arc;
 
 use base::Limit;
@@ -29,7 +28,6 @@ use super::Architecture;
 use crate::accept::AcceptLimit;
 use crate::choices::Choice;
 use crate::counters::Board;
-use crate::driver::socket_service::SocketService;
 use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::error::{ServeError, system};
 use crate::plan::{Plan, addresses, on_mechanism};
@@ -87,14 +85,6 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     });
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let (dispatch, asked, published) = (plan.dispatch(), stop.clone(), board.clone());
-    let body = move || run_on(dispatch, &pipeline, &asked, &published);
+    let body = move || on_mechanism!(dispatch, Found => pipeline.run::<Found>(&asked, &published));
     Ok(vec![start_thread("seda".to_owned(), &config.cpus, stop, board, addresses, body)?])
-}
-
-/// Runs the stages on the event mechanism named `dispatch`.
-fn run_on<S>(dispatch: &str, pipeline: &Pipeline<S>, stop: &Stop, board: &Board) -> io::Result<()>
-where
-    S: SocketService + Clone + Send + Sync,
-{
-    on_mechanism!(dispatch, Found => pipeline.run::<Found>(stop, board))
 }
