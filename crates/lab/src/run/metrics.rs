@@ -32,6 +32,11 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>) -> Metrics {
     if load.offered_per_s > 0.0 {
         put("good_share", load.goodput_per_s / load.offered_per_s);
     }
+    let due = load.offered.saturating_sub(load.not_due_at_end);
+    if due > 0 {
+        let in_flight = load.in_flight_at_end.saturating_sub(load.not_due_at_end);
+        put("in_flight_share", in_flight as f64 / due as f64);
+    }
     for (outcome, count) in load.outcomes.iter() {
         put(&format!("outcome_{}_per_s", outcome.name()), per_s(count));
     }
@@ -210,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_counters_are_divided_by_the_time_between_both_looks() {
+    fn a_load_run_and_the_looks_around_it_give_the_numbers_of_a_trial() {
         let none = Distribution::default();
         let load = json!({
-            "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 10, "in_flight_at_end": 0,
-            "outcomes": { "ok": 10 }, "connections": { "attempted": 10, "established": 10, "sockets_peak": 1 },
+            "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 14, "in_flight_at_end": 4,
+            "not_due_at_end": 2, "outcomes": { "ok": 10 }, "connections": { "attempted": 10, "established": 10, "sockets_peak": 1 },
             "offered_per_s": 10.0, "sent_per_s": 10.0, "replies_per_s": 10.0, "goodput_per_s": 10.0,
             "content_bytes_per_s": 0.0, "latency_intended_ns": none, "latency_sent_ns": none, "connect_ns": none,
             "lateness_ns": none, "generator_cpu": 0.1, "populations": {}, "series": [], "verdict": "valid",
@@ -234,6 +239,7 @@ mod tests {
         };
         let metrics = of_load(&seen, None);
         assert_eq!((metrics["accepts_per_s"], metrics["replies_per_s"]), (7.5, 10.0));
+        assert_eq!(metrics["in_flight_share"], 2.0 / 12.0, "requests that are not due do not count");
     }
 
     #[test]

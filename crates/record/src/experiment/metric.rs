@@ -36,7 +36,7 @@ const fn is(name: &'static str, title: &'static str, unit: Unit) -> Metric {
 }
 
 /// All metrics with fixed names, in the order they are shown.
-pub const METRICS: [Metric; 50] = [
+pub const METRICS: [Metric; 51] = [
     is("offered_per_s", "offered requests/s", Unit::PerSecond),
     is("sent_per_s", "sent requests/s", Unit::PerSecond),
     is("replies_per_s", "replies/s", Unit::PerSecond),
@@ -47,6 +47,7 @@ pub const METRICS: [Metric; 50] = [
     is("connects_established_per_s", "connections/s", Unit::PerSecond),
     is("sockets_peak", "most sockets open at once", Unit::Count),
     is("good_share", "share of the offered requests answered well", Unit::Share),
+    is("in_flight_share", "share of the due requests in flight at the end", Unit::Share),
     is("latency_ms_mean", "mean response latency, ms", Unit::Milliseconds),
     is("latency_ms_p50", "median response latency, ms", Unit::Milliseconds),
     is("latency_ms_p90", "90th percentile of response latency, ms", Unit::Milliseconds),

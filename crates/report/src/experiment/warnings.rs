@@ -26,7 +26,19 @@ pub fn warnings(analysed: &Analysed) -> Vec<String> {
         }
     }
     warnings.extend(flaws(analysed));
+    warnings.extend(in_flight(analysed));
     warnings
+}
+
+/// Says how many requests had not ended when their trial did, where they are a hundredth or more.
+fn in_flight(analysed: &Analysed) -> Option<String> {
+    let valid = analysed.run.trials.iter().filter(|trial| trial.is_valid());
+    let shares = valid.filter_map(|trial| Some((trial, *trial.metrics.get("in_flight_share")?)));
+    let (trial, share) = shares.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let (percent, server) = (share * 100.0, &trial.server);
+    (percent >= 1.0).then(|| {
+        format!("When a trial ended, up to {percent:.0} % of its due requests were in flight ({server}).")
+    })
 }
 
 /// Counts the trials that have a flaw after all attempts.
