@@ -24,13 +24,13 @@ mod reply;
 use bytes::{Buf, Bytes};
 use http1::client::Reply;
 
+use crate::block::Block;
 use crate::frame::{self, Code, PREFACE, flag, kind, setting};
 use crate::hpack::{self, Decoder, Fields, NO_TABLE};
 use crate::limits::{
     CLIENT_OUTPUT_BYTES, CLIENT_WINDOW_BYTES, FRAME_BYTES, RESPONSE_HEAD_BYTES, STREAMS_BEFORE_SETTINGS,
     WINDOW_BYTES,
 };
-use frames::Block;
 
 /// A request to encode.
 #[derive(Clone, Copy, Debug)]

@@ -29,6 +29,7 @@ use base::Nanos;
 use http1::Sni;
 use http1::server::{Awaiting, Responder, Settings, Unsent, Wants};
 
+use crate::block::Block;
 use crate::counts::Counts;
 use crate::floods::Floods;
 use crate::frame::{self, Code, PREFACE, kind, setting};
@@ -36,7 +37,6 @@ use crate::hpack::{Decoder, Encoder, Fields};
 use crate::limits::{SMALL_DATA_AFTER, STREAMS, WINDOW_BYTES};
 use crate::priority::Priority;
 use crate::stream::Stream;
-use reading::Block;
 
 /// The state that the connections of a loop share, lent for one call.
 pub struct Context<'c, 'a, S: Responder> {

@@ -8,10 +8,12 @@
 //! sockets, files, clocks or the served content. Does not push, and does not use the dynamic table for its own fields.
 //!
 //! The modules: `frame` reads and writes frames, `hpack` the header blocks. `head` turns a header list into a request,
-//! `stream` is one request and its response, `priority` their order. `floods` bounds cheap frames, `limits` has every
-//! other limit, `counts` the counters. `connection` is the server's state machine, `client` the client's.
+//! `stream` is one request and its response, `priority` their order. `block` collects a header list of several frames.
+//! `floods` bounds cheap frames, `limits` has every other limit, `counts` the counters. `connection` is the server's state
+//! machine, `client` the client's.
 #![forbid(unsafe_code)]
 
+mod block;
 pub mod client;
 mod connection;
 mod counts;

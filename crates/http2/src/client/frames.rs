@@ -1,19 +1,11 @@
 //! The effect of each frame from the server (RFC 9113, section 6).
 
 use super::{Broken, Connection, End, Event, reply};
+use crate::block::Block;
 use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, MOST_WINDOW, flag, kind, number, setting, unpadded};
 use crate::limits::{
     CLIENT_OUTPUT_BYTES, CLIENT_WINDOW_BYTES, CONTINUATIONS, FRAME_BYTES, RESPONSE_HEAD_BYTES,
 };
-
-/// A header block that is not complete.
-#[derive(Debug)]
-pub(super) struct Block {
-    stream: u32,
-    ends_stream: bool,
-    bytes: Vec<u8>,
-    frames: u32,
-}
 
 impl<T: Copy + PartialEq> Connection<T> {
     pub(super) fn read_frames(
@@ -123,12 +115,10 @@ impl<T: Copy + PartialEq> Connection<T> {
     ) -> Result<(), Fault> {
         self.place(head.stream)?;
         let (bytes, _) = frame::block_part(head, payload).map_err(Fault::Connection)?;
-        let ends_stream = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
-            return self.complete_block(head.stream, ends_stream, bytes, tell);
+            return self.complete_block(head.stream, head.has(flag::END_STREAM), bytes, tell);
         }
-        let bytes = bytes.to_vec();
-        self.block = Some(Box::new(Block { stream: head.stream, ends_stream, bytes, frames: 0 }));
+        self.block = Some(Block::begin(head, bytes));
         Ok(())
     }
 
@@ -139,11 +129,7 @@ impl<T: Copy + PartialEq> Connection<T> {
         tell: &mut impl FnMut(Event<'_, T>),
     ) -> Result<(), Fault> {
         let Some(mut block) = self.block.take() else { return Ok(()) };
-        block.frames += 1;
-        if block.frames > CONTINUATIONS || block.bytes.len() + payload.len() > RESPONSE_HEAD_BYTES {
-            return Err(Fault::Connection(Code::EnhanceYourCalm));
-        }
-        block.bytes.extend_from_slice(payload);
+        block.append(payload, RESPONSE_HEAD_BYTES, CONTINUATIONS)?;
         if head.has(flag::END_HEADERS) {
             return self.complete_block(block.stream, block.ends_stream, &block.bytes, tell);
         }

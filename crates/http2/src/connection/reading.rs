@@ -3,18 +3,10 @@
 use http1::server::Responder;
 
 use super::{Connection, Context, Stage};
+use crate::block::Block;
 use crate::floods::Flood;
 use crate::frame::{self, Code, Fault, HEAD_BYTES, Head, PREFACE, flag, kind};
 use crate::limits::{CONTINUATIONS, FRAME_BYTES};
-
-/// A header block that is not complete.
-#[derive(Debug)]
-pub(super) struct Block {
-    stream: u32,
-    ends_stream: bool,
-    bytes: Vec<u8>,
-    frames: u32,
-}
 
 impl<F> Connection<F> {
     /// Takes all bytes from the peer.
@@ -113,12 +105,10 @@ impl<F> Connection<F> {
             return Err(Fault::Connection(Code::Protocol));
         }
         let (bytes, depends_on_itself) = frame::block_part(head, payload).map_err(Fault::Connection)?;
-        let ends_stream = head.has(flag::END_STREAM);
         if head.has(flag::END_HEADERS) {
-            self.complete_block(head.stream, ends_stream, bytes, cx)?;
+            self.complete_block(head.stream, head.has(flag::END_STREAM), bytes, cx)?;
         } else {
-            let bytes = bytes.to_vec();
-            self.block = Some(Box::new(Block { stream: head.stream, ends_stream, bytes, frames: 0 }));
+            self.block = Some(Block::begin(head, bytes));
         }
         match depends_on_itself {
             true => Err(Fault::Stream(head.stream, Code::Protocol)),
@@ -133,15 +123,11 @@ impl<F> Connection<F> {
         cx: &mut Context<'_, '_, S>,
     ) -> Result<(), Fault> {
         let Some(mut block) = self.block.take() else { return Ok(()) };
-        block.frames += 1;
         // One frame more than the list's limit, so that a list slightly too long is answered 431.
         let most = cx.http.settings.limits.head_bytes + FRAME_BYTES;
         let most_frames = CONTINUATIONS.max(most.div_ceil(FRAME_BYTES) as u32);
-        if block.frames > most_frames || block.bytes.len() + payload.len() > most {
-            cx.counts.http2_limit_header_block += 1;
-            return Err(Fault::Connection(Code::EnhanceYourCalm));
-        }
-        block.bytes.extend_from_slice(payload);
+        let appended = block.append(payload, most, most_frames);
+        appended.inspect_err(|_| cx.counts.http2_limit_header_block += 1)?;
         if head.has(flag::END_HEADERS) {
             return self.complete_block(block.stream, block.ends_stream, &block.bytes, cx);
         }
