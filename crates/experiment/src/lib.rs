@@ -250,6 +250,8 @@ pub struct Common {
     /// The reads a second that a server gets from the disk with its files (cgroup), each of some 128 KiB at most; by
     /// default as many as the disk can.
     pub disk_reads: Option<NonZeroU32>,
+    /// The most signals that wait for a server (RLIMIT_SIGPENDING); by default as many as this user may have.
+    pub signal_queue: Option<NonZeroU32>,
     /// Servers speak TLS, with a certificate of the lab's that has a key of this kind.
     pub tls: Option<TlsKey>,
 }
@@ -280,6 +282,7 @@ impl Default for Common {
             cpu_quota: None,
             memory: None,
             disk_reads: None,
+            signal_queue: None,
             tls: None,
         }
     }

@@ -81,13 +81,13 @@ pub struct LoadSpec {
     /// others.
     #[serde(default, deserialize_with = "one_or_many")]
     pub path: Vec<String>,
-    /// Requests per second: `{offered} x capacity` or `1000`; absent for a closed loop, which has no rate.
+    /// Requests per second: `{offered} x capacity` or `1000`; absent for a closed loop, and for arrivals that
+    /// have rates of their own.
     pub rate: Option<String>,
     /// `--requests-per-connection`; by default the workload's.
     pub requests_per_connection: Option<String>,
-    /// `--arrivals`.
-    #[serde(default = "poisson")]
-    pub arrivals: String,
+    /// `--arrivals`; by default `poisson` for a load with a rate.
+    pub arrivals: Option<String>,
     /// The client's TCP; kernel sockets where absent.
     #[serde(default)]
     pub stack: Stack,
@@ -105,10 +105,6 @@ fn one_packet() -> String {
     "one-packet".to_owned()
 }
 
-fn poisson() -> String {
-    "poisson".to_owned()
-}
-
 impl LoadSpec {
     /// Tells whether its rate is a multiple of the capacity.
     pub fn is_relative(&self) -> bool {
@@ -118,7 +114,7 @@ impl LoadSpec {
     /// Iterates over all its texts, which may hold values of axes.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let single = [Some(&self.workload), self.rate.as_ref()];
-        let more = [self.requests_per_connection.as_ref(), Some(&self.arrivals)];
+        let more = [self.requests_per_connection.as_ref(), self.arrivals.as_ref()];
         let lists = self.path.iter().chain(&self.populations).chain(&self.flags);
         single.into_iter().chain(more).flatten().chain(lists).map(String::as_str)
     }

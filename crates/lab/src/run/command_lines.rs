@@ -179,7 +179,9 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     if let Some(rate) = requests_per_s(load, axes, offer)? {
         let sessions = rate / requests_per_session(&workload, length.as_deref())?;
         add("--rate", format!("{sessions:.3}"));
-        add("--arrivals", filled(&load.arrivals, axes));
+        add("--arrivals", load.arrivals.as_ref().map_or("poisson".to_owned(), |text| filled(text, axes)));
+    } else if let Some(text) = &load.arrivals {
+        add("--arrivals", filled(text, axes));
     }
     add("--duration", offer.time.measured.to_string());
     add("--warmup", offer.time.warmup.to_string());
@@ -267,6 +269,17 @@ mod tests {
         assert_eq!(
             load(&spec, &axes(&[("offered", 1.5)]), offer(None)).err().unwrap(),
             "the capacity is not known"
+        );
+    }
+
+    #[test]
+    fn arrivals_with_rates_of_their_own_need_no_rate() {
+        let spec = spec("name = 'a'\narrivals = 'steps:100x1s,{rate}x1s'");
+        let run = load(&spec, &axes(&[("rate", 4000.0)]), offer(None)).unwrap();
+        let arguments = run.arguments.join(" ");
+        assert!(
+            arguments.contains("--arrivals steps:100x1s,4000x1s") && !arguments.contains("--rate"),
+            "{arguments}"
         );
     }
 

@@ -4,11 +4,13 @@
 //! earlier trial vanish with its namespaces, at once instead of after a minute.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use base::{Clock, Nanos, Seed};
 use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::command_lines::{self, Axes};
 use super::metrics::OF_FINAL_ACKS;
@@ -91,6 +93,17 @@ fn cgroups(common: &Common, quota: Option<f64>, root: &Path) -> io::Result<Vec<C
     Cgroup::with(&bounds)
 }
 
+/// Starts a process that inherits a queue of at most so many signals.
+fn with_signal_queue<T>(signals: Option<NonZeroU32>, start: impl FnOnce() -> T) -> io::Result<T> {
+    let Some(signals) = signals else { return Ok(start()) };
+    let own = getrlimit(Resource::Sigpending);
+    let current = Some(u64::from(signals.get()).min(own.maximum.unwrap_or(u64::MAX)));
+    setrlimit(Resource::Sigpending, Rlimit { current, ..own })?;
+    let started = start();
+    setrlimit(Resource::Sigpending, own)?;
+    Ok(started)
+}
+
 impl TestBed {
     /// Makes the network and starts the server. Blocks until it is ready.
     ///
@@ -110,7 +123,8 @@ impl TestBed {
         let own = Settings { backlog: server.backlog.unwrap_or(settings.backlog), ..settings.clone() };
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
             let cgroups = cgroups(&experiment.common, quota, &settings.root).map_err(TestBedError::Bound)?;
-            Ok(server_under_test::start(&topology, recipe, cgroups, clock)?)
+            let start = || server_under_test::start(&topology, recipe, cgroups, clock);
+            Ok(with_signal_queue(experiment.common.signal_queue, start).map_err(TestBedError::Bound)??)
         };
         if experiment.common.needs_disk() {
             fileset::forget(&settings.root).map_err(TestBedError::Files)?;
@@ -160,5 +174,19 @@ impl TestBed {
             conductor.settle(&mut self.running, cooldown)?;
         }
         seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_started_process_inherits_the_bounded_queue() {
+        let limit = || getrlimit(Resource::Sigpending).current;
+        let before = limit();
+        assert_eq!(with_signal_queue(NonZeroU32::new(64), limit).unwrap(), Some(64));
+        assert_eq!(limit(), before);
+        assert_eq!(with_signal_queue(None, limit).unwrap(), before);
     }
 }
