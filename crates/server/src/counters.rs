@@ -21,7 +21,7 @@ base::counts! {
         accepts,
         /// Visits to ready listeners in which connections were accepted.
         accept_phases,
-        /// Calls of get-events.
+        /// Calls of get-events; with a pool of threads or processes, waits for a connection that have ended.
         waits,
         /// Events reported.
         events,

@@ -106,6 +106,18 @@ fn one_that_dies_takes_its_own_connection_and_those_in_the_queue_are_served_by_t
 }
 
 #[test]
+fn the_waits_of_a_worker_are_counted() {
+    let files = Files::new();
+    let mut server = mp(&files, &["--workers=1", "--wake=exclusive"]);
+    for _ in 0..5 {
+        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+    }
+    let status = server.eventually("counted", |status| status.count("closed") == 5);
+    assert!((1..=5).contains(&status.count("waits")), "{status:?}");
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
 fn they_do_not_outlive_a_parent_that_is_killed() {
     let files = Files::new();
     for wake in ["--wake=exclusive", "--wake=one", "--wake=mutex", "--wake=all"] {

@@ -137,6 +137,8 @@ fn from_status(metrics: &mut Metrics, status: &Value, over_s: f64) {
         metrics.insert(format!("counter_{name}_per_s"), per_s(count));
         if name == "waits" {
             metrics.insert("get_events_per_s".to_owned(), per_s(count));
+            let accepts = status["accepts"].as_f64().filter(|accepts| *accepts > 0.0);
+            metrics.extend(accepts.map(|accepts| ("waits_per_connection".to_owned(), count / accepts)));
         }
     }
 }
@@ -209,6 +211,7 @@ mod tests {
         from_status(&mut metrics, &status, 2.0);
         assert_eq!((metrics["accepts_per_s"], metrics["get_events_per_s"]), (15.0, 50.0));
         assert_eq!(metrics["counter_stale_events_per_s"], 1.0);
+        assert_eq!(metrics["waits_per_connection"], 100.0 / 30.0);
         let known =
             |name: &str| metric(name).is_some() || FAMILIES.iter().any(|family| name.starts_with(family));
         assert!(metrics.keys().all(|name| known(name)), "{metrics:?}");

@@ -36,7 +36,7 @@ const fn is(name: &'static str, title: &'static str, unit: Unit) -> Metric {
 }
 
 /// All metrics with fixed names, in the order they are shown.
-pub const METRICS: [Metric; 51] = [
+pub const METRICS: [Metric; 52] = [
     is("offered_per_s", "offered requests/s", Unit::PerSecond),
     is("sent_per_s", "sent requests/s", Unit::PerSecond),
     is("replies_per_s", "replies/s", Unit::PerSecond),
@@ -80,6 +80,7 @@ pub const METRICS: [Metric; 51] = [
     is("accept_phases_per_s", "accept phases/s", Unit::PerSecond),
     is("accepted_per_phase", "connections accepted per accept phase", Unit::Count),
     is("get_events_per_s", "calls of get-events/s", Unit::PerSecond),
+    is("waits_per_connection", "waits that ended, per accepted connection", Unit::Count),
     is("settle_us_p50", "median settle time, us", Unit::Microseconds),
     is("settle_us_p95", "95th percentile of settle time, us", Unit::Microseconds),
     is("settle_us_max", "longest settle time, us", Unit::Microseconds),

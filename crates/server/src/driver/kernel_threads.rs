@@ -437,7 +437,10 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             match end {
                 // The queue may hold more connections, which no event would report.
                 PhaseEnd::AtLimit if refused > 0 => {}
-                PhaseEnd::Empty | PhaseEnd::AtLimit => self.waiter.wait()?,
+                PhaseEnd::Empty | PhaseEnd::AtLimit => {
+                    self.waiter.wait()?;
+                    self.serving.lender.get_mut().counts.waits += 1;
+                }
                 PhaseEnd::NoRoom(short) => self.make_room(short, now)?,
                 PhaseEnd::Pause(until) => self.pause(until.saturating_sub(now))?,
             }
