@@ -115,6 +115,14 @@ fn the_waits_of_a_worker_are_counted() {
     let status = server.eventually("counted", |status| status.count("closed") == 5);
     assert!((1..=5).contains(&status.count("waits")), "{status:?}");
     assert_eq!(server.stop().0, Some(0));
+    // Where all wake, those that find nothing are counted too.
+    let mut server = mp(&files, &["--workers=8", "--wake=all"]);
+    server.eventually_of("woken in vain", |server| {
+        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+        let status = server.status();
+        status.count("waits") > status.count("accepts")
+    });
+    assert_eq!(server.stop().0, Some(0));
 }
 
 #[test]

@@ -438,6 +438,10 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 // The queue may hold more connections, which no event would report.
                 PhaseEnd::AtLimit if refused > 0 => {}
                 PhaseEnd::Empty | PhaseEnd::AtLimit => {
+                    // A thread that woke in vain may never take a connection.
+                    if self.serving.lender.get_mut().counts.waits > 0 {
+                        self.serving.publish();
+                    }
                     self.waiter.wait()?;
                     self.serving.lender.get_mut().counts.waits += 1;
                 }
