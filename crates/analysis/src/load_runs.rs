@@ -187,7 +187,7 @@ fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotCo
     }
     let more = |point: &Point| point.offered as f64 - point.outcomes.total() as f64;
     let became: f64 = points.iter().map(|point| more(point)).sum();
-    let never_ended = run.in_flight_at_end.saturating_sub(run.not_due_at_end) as f64;
+    let never_ended = run.due_in_flight() as f64;
     let share = if became > 0.0 { (never_ended / became).min(1.0) } else { 0.0 };
     let slice = |point: &'a Point| {
         let latency = &point.latency_intended_ns;

@@ -440,6 +440,11 @@ impl LoadResult {
         self.offered.saturating_sub(self.not_due_at_end)
     }
 
+    /// Returns the number of requests that were due and had not ended when the run did.
+    pub fn due_in_flight(&self) -> u64 {
+        self.in_flight_at_end.saturating_sub(self.not_due_at_end)
+    }
+
     /// Returns the number of requests that were due and had no correct reply when the run ended.
     pub fn failed(&self) -> u64 {
         self.due().saturating_sub(self.outcomes.get(Outcome::Ok))

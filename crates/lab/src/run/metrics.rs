@@ -32,10 +32,8 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>) -> Metrics {
     if load.offered_per_s > 0.0 {
         put("good_share", load.goodput_per_s / load.offered_per_s);
     }
-    let due = load.offered.saturating_sub(load.not_due_at_end);
-    if due > 0 {
-        let in_flight = load.in_flight_at_end.saturating_sub(load.not_due_at_end);
-        put("in_flight_share", in_flight as f64 / due as f64);
+    if load.due() > 0 {
+        put("in_flight_share", load.due_in_flight() as f64 / load.due() as f64);
     }
     for (outcome, count) in load.outcomes.iter() {
         put(&format!("outcome_{}_per_s", outcome.name()), per_s(count));
@@ -222,7 +220,8 @@ mod tests {
         let none = Distribution::default();
         let load = json!({
             "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 14, "in_flight_at_end": 4,
-            "not_due_at_end": 2, "outcomes": { "ok": 10 }, "connections": { "attempted": 10, "established": 10, "sockets_peak": 1 },
+            "not_due_at_end": 2, "outcomes": { "ok": 10 },
+            "connections": { "attempted": 10, "established": 10, "sockets_peak": 1 },
             "offered_per_s": 10.0, "sent_per_s": 10.0, "replies_per_s": 10.0, "goodput_per_s": 10.0,
             "content_bytes_per_s": 0.0, "latency_intended_ns": none, "latency_sent_ns": none, "connect_ns": none,
             "lateness_ns": none, "generator_cpu": 0.1, "populations": {}, "series": [], "verdict": "valid",

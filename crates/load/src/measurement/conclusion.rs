@@ -55,13 +55,12 @@ fn failed(result: &LoadResult, expected: &Statuses) -> String {
     if result.failed() == 0 {
         return "none failed".to_owned();
     }
-    let in_flight = result.in_flight_at_end.saturating_sub(result.not_due_at_end);
     let mut ways: Vec<(u64, String)> = result
         .outcomes
         .iter()
         .filter(|(outcome, _)| *outcome != Outcome::Ok)
         .map(|(outcome, count)| (count, with_status(result, outcome, expected)))
-        .chain([(in_flight, "in flight at the end".to_owned())])
+        .chain([(result.due_in_flight(), "in flight at the end".to_owned())])
         .filter(|(count, _)| *count > 0)
         .collect();
     ways.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
