@@ -214,6 +214,22 @@ fn a_server_gets_its_live_accept_limit() {
 }
 
 #[test]
+fn a_load_begins_when_all_workers_have_started() {
+    let folder = with(
+        &TINY
+            .replace("sped\", \"--workers\", \"1\"", "mp\", \"--workers\", \"40\"")
+            .replace("[topology]", "[common]\nstarted-workers = 40\n\n[topology]"),
+    );
+    let run = lab(folder.path(), &["run", "tiny.toml"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let started_under_load: Vec<_> = trials(folder.path())
+        .iter()
+        .map(|trial| trial["metrics"]["counter_workers_started_per_s"].clone())
+        .collect();
+    assert_eq!(started_under_load, vec![0.0; 4]);
+}
+
+#[test]
 fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
     let folder = with(&format!("{TINY}{HOPELESS}"));
     let run = lab(folder.path(), &["run", "tiny.toml"]);

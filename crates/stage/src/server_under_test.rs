@@ -29,6 +29,10 @@ use crate::topology::Topology;
 const READY_WITHIN: Nanos = Nanos::from_secs(5);
 /// The time between two checks whether a port is open.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+/// The time limit for all workers to have started. A thousand take some 4 s.
+const STARTED_WITHIN: Nanos = Nanos::from_secs(60);
+/// The time between two looks at the number of started workers.
+const COUNT_EVERY: Nanos = Nanos::from_millis(100);
 /// The timeout of the status page.
 const STATUS_WITHIN: Nanos = Nanos::from_millis(500);
 const STATUS_LENGTH_MAX: u64 = 1 << 20;
@@ -65,6 +69,14 @@ pub enum StartError {
     /// It runs but is not ready.
     #[error("it was not ready within {READY_WITHIN}{0}")]
     Late(String),
+    /// Its status page shows too few workers.
+    #[error("it had started {started} of {wanted} workers within {STARTED_WITHIN}")]
+    FewWorkers {
+        /// As the page shows.
+        started: u64,
+        /// As the experiment wants.
+        wanted: u64,
+    },
 }
 
 /// A server that is ready. Dropping it kills it.
@@ -190,6 +202,37 @@ impl RunningServer {
         let reply = topology.server.enter(|| request(admin, "GET", "/status", "")).ok()?;
         let body = reply.split_once("\r\n\r\n")?.1;
         serde_json::from_str(body).ok()
+    }
+
+    /// Blocks until the status page shows that so many worker processes have started.
+    ///
+    /// # Errors
+    /// [`StartError::FewWorkers`], [`StartError::Died`].
+    pub fn await_workers(
+        &mut self,
+        topology: &Topology,
+        wanted: u64,
+        clock: &dyn Clock,
+    ) -> Result<(), StartError> {
+        let deadline = clock.now() + STARTED_WITHIN;
+        loop {
+            let status = self.status(topology).unwrap_or_default();
+            let started = status["counters"]["workers_started"].as_u64().unwrap_or(0);
+            if started >= wanted {
+                return Ok(());
+            }
+            if let Some(exit) =
+                self.child.wait(COUNT_EVERY).map_err(|error| StartError::Io("wait for it", error))?
+            {
+                return Err(StartError::Died(
+                    exit.status,
+                    quoted(&self.complaints.iter().collect::<Vec<_>>()),
+                ));
+            }
+            if clock.now() >= deadline {
+                return Err(StartError::FewWorkers { started, wanted });
+            }
+        }
     }
 
     /// Gives one of our servers its live accept-limit, if it is still to get one.

@@ -18,6 +18,8 @@ use crate::trial::RunTime;
 /// The time of a trial beside its load: the network, starting and ending the server and the client, the record.
 /// Measured on two cores; a run corrects it by its own measurements.
 pub const OVERHEAD: Nanos = Nanos::from_millis(450);
+/// The time that a worker process takes to start. Measured with a thousand on one core.
+const START_OF_A_WORKER: Nanos = Nanos::from_millis(4);
 /// The mean number of runs in the search for a capacity.
 const SEARCH_RUNS: u64 = 14;
 /// The time of such a run beside its load, which is the client's alone.
@@ -172,8 +174,10 @@ pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
     let trials = schedule(experiment).len();
     let searches = searches(experiment).len();
     let load = trial_run(experiment).total();
+    let workers = experiment.common.started_workers.map_or(0, |workers| u64::from(workers.get()));
+    let overhead = OVERHEAD + START_OF_A_WORKER * workers;
     let searching = search_time(form) * searches as u64;
-    let time_of = |trials: usize, load: Nanos| searching + (load + OVERHEAD) * trials as u64;
+    let time_of = |trials: usize, load: Nanos| searching + (load + overhead) * trials as u64;
     let again = if experiment.plan.retries > 0 { trials.div_ceil(REPEATED_ONE_IN) } else { 0 };
     let within = |time: Nanos| match experiment.plan.budget {
         Some(budget) => time.min(budget.max(time_of(trials, load / SHORTEST))),

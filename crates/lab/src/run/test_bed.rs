@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use base::{Clock, Nanos, Seed};
-use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
+use experiment::{Common, Experiment, ServerKind, ServerSpec, TopologyChoice, placeholders};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::command_lines::{self, Axes};
@@ -146,6 +146,9 @@ impl TestBed {
         }
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
+        if let (ServerKind::Inrush, Some(workers)) = (server.kind, experiment.common.started_workers) {
+            running.await_workers(&topology, workers.get().into(), clock)?;
+        }
         running.behind = behind;
         running.live_accept_limit = server.live_accept_limit;
         let mut observer = Observer::of(&topology).map_err(TestBedError::Network)?;
