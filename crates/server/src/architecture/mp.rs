@@ -69,7 +69,7 @@ use crate::threads::{LoopHandle, start_thread};
 
 /// The supported ways to wake workers, the default first. A worker's own accept queue would lose its connections with
 /// the worker.
-const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All];
+const WAKES: &[Wake] = &[Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All];
 /// Default maximum of workers: Apache's MaxClients in the paper.
 const WORKERS: usize = 150;
 /// Maximum value of --workers, more processes than any machine should run.

@@ -53,7 +53,8 @@ const POOL: usize = 150;
 /// Stack of a thread, several times the need. The default of 2 MiB per thread would add up.
 const STACK_BYTES: usize = 256 * 1024;
 /// The supported ways to wake threads, the default first.
-const WAKES: &[Wake] = &[Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
+const WAKES: &[Wake] =
+    &[Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
 
 named! {
     /// The origin of threads.

@@ -1,15 +1,23 @@
 //! The waiters of the same listeners, and the strategy that wakes them for a connection (Molloy and Lever 2000).
 //!
 //! ```text
-//!   exclusive   each in an epoll of its own, EPOLLEXCLUSIVE      the kernel wakes one
-//!   one         each on one futex                                the waker decides, and wakes the first
-//!   mutex       one in poll, the others for a mutex              the one, who then lets the next in
-//!   all         each in poll                                     the kernel wakes all
-//!   reuseport   each in poll, on an accept queue of its own      the kernel, by a hash of the addresses
+//!   exclusive         each in an epoll of its own, EPOLLEXCLUSIVE      the kernel wakes one
+//!   epoll-exclusive   the same, and never leaves the wait queue        the kernel wakes one
+//!   one               each on one futex                                the waker decides, and wakes the first
+//!   mutex             one in poll, the others for a mutex              the one, who then lets the next in
+//!   all               each in poll                                     the kernel wakes all
+//!   reuseport         each in poll, on an accept queue of its own      the kernel, by a hash of the addresses
 //! ```
 //!
 //! Owns the strategy, and the words that waiters share under some strategies. The words are in memory that other
 //! processes can map, so waiters may be threads or processes. Does not accept.
+//!
+//! EPOLLEXCLUSIVE keeps a waiter in a listener's wait queue while it works. For each connection the kernel asks one
+//! after the other until it finds one that sleeps. If a thousand processes are at work, that costs more than the request.
+//! Under [`Wake::Exclusive`] a waiter therefore leaves the queue when it finds a connection without a sleep, and enters
+//! it before the next sleep. Until then it keeps its place. While most sleep, the kernel thus wakes the same few, whose
+//! memory stays in the processor's cache. A blocking accept enters anew for each connection, and wakes the one that has
+//! slept longest.
 //!
 //! Under [`Wake::One`] the caller of [`Waiters::wake`] is the waker. Edges report new connections to it, and several
 //! edges may come as one. So it reads the number of waiting connections, and wakes a waiter for each accept-limit of
@@ -19,6 +27,7 @@
 //! Invariants: a woken waiter tries the listeners, or the next wake-up sees it; the stop wakes every waiter, directly
 //! or by [`Waiters::wake_all`] after it.
 
+use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -65,7 +74,11 @@ impl Waiters {
     pub fn new(wake: Wake, listeners: &[Listener]) -> io::Result<Waiters> {
         let words = SharedArray::create(WORDS)?;
         let edges = match wake {
-            Wake::One => Some(interest_set(listeners, epoll::bits::ET)?),
+            Wake::One => {
+                let set = epoll::create()?;
+                watch(&set, listeners, epoll::bits::ET)?;
+                Some(set)
+            }
             _ => None,
         };
         Ok(Waiters { wake, words, ours: EVERY_BIT, edges })
@@ -103,14 +116,14 @@ impl Waiters {
         stop: BorrowedFd<'a>,
     ) -> io::Result<Waiter<'a>> {
         let exclusive = match self.wake {
-            Wake::Exclusive => {
-                let set = interest_set(listeners, epoll::bits::EXCLUSIVE)?;
+            Wake::Exclusive | Wake::EpollExclusive => {
+                let set = epoll::create()?;
                 epoll::control(&set, Operation::Add, stop.as_raw_fd(), epoll::bits::IN, STOP)?;
                 Some(set)
             }
             _ => None,
         };
-        Ok(Waiter { shared: self, index, listeners, stop, exclusive })
+        Ok(Waiter { shared: self, index, listeners, stop, exclusive, in_queues: Cell::new(false) })
     }
 
     /// Returns a descriptor that is readable when [`Waiters::wake`] must be called; `None` if the strategy has no
@@ -161,8 +174,10 @@ pub struct Waiter<'a> {
     index: usize,
     listeners: &'a [Listener],
     stop: BorrowedFd<'a>,
-    /// Its own interest set under [`Wake::Exclusive`].
+    /// Its own interest set under [`Wake::Exclusive`] and [`Wake::EpollExclusive`].
     exclusive: Option<OwnedFd>,
+    /// True while the interest set holds the listeners.
+    in_queues: Cell<bool>,
 }
 
 /// The right to wait and to accept, under a strategy that gives it to one waiter at a time.
@@ -194,15 +209,32 @@ impl<'a> Waiter<'a> {
     /// Sleeps until a listener or the stop may be ready. May return early, and other waiters may be quicker. Blocks.
     ///
     /// # Errors
-    /// Waiting fails because of a bug of Inrush.
+    /// Waiting fails because of a bug of Inrush, or the kernel has no memory for it.
     pub fn wait(&self) -> io::Result<()> {
         match (&self.exclusive, self.shared.wake) {
             (Some(set), _) => {
+                if !self.in_queues.replace(true) {
+                    watch(set, self.listeners, epoll::bits::EXCLUSIVE)?;
+                }
                 unless_interrupted(epoll::wait(set, &mut [epoll::Event::EMPTY], None)).map(drop)
             }
             (None, Wake::One) => self.wait_on_the_futex(),
             (None, _) => self.poll(None).map(drop),
         }
+    }
+
+    /// Leaves the listeners' wait queues, if the strategy says so. Call it on finding a connection without a wait.
+    ///
+    /// # Errors
+    /// None that is not a bug of Inrush.
+    pub fn found_without_a_wait(&self) -> io::Result<()> {
+        let (Some(set), Wake::Exclusive) = (&self.exclusive, self.shared.wake) else { return Ok(()) };
+        if self.in_queues.replace(false) {
+            for listener in self.listeners {
+                epoll::control(set, Operation::Delete, listener.socket.as_raw_fd(), 0, 0)?;
+            }
+        }
+        Ok(())
     }
 
     fn wait_on_the_futex(&self) -> io::Result<()> {
@@ -238,14 +270,13 @@ fn bit(index: usize) -> NonZeroU32 {
     NonZeroU32::new(1 << (index % 32)).expect("one bit is set")
 }
 
-/// Makes an epoll that watches the listeners with the flags `how`.
-fn interest_set(listeners: &[Listener], how: u32) -> io::Result<OwnedFd> {
-    let set = epoll::create()?;
+/// Adds the listeners to an interest set, with the flags `how`.
+fn watch(set: &OwnedFd, listeners: &[Listener], how: u32) -> io::Result<()> {
     for (index, listener) in listeners.iter().enumerate() {
         let descriptor = listener.socket.as_raw_fd();
-        epoll::control(&set, Operation::Add, descriptor, epoll::bits::IN | how, index as u64)?;
+        epoll::control(set, Operation::Add, descriptor, epoll::bits::IN | how, index as u64)?;
     }
-    Ok(set)
+    Ok(())
 }
 
 /// Makes a poll entry that waits until a descriptor is readable.

@@ -47,17 +47,23 @@ fn in_time(mut holds: impl FnMut() -> bool) -> bool {
 
 /// Waits and takes one connection, if there is one, until the stop. Counts connections and wake-ups.
 fn take_turns(waiter: &Waiter<'_>, stop: &OwnedFd, taken: &AtomicUsize, woken: &AtomicUsize) {
+    let mut has_waited = false;
     loop {
         let turn = waiter.turn();
         for listener in waiter.listeners() {
             if rustix::net::accept(&listener.socket).is_ok() {
                 taken.fetch_add(1, Ordering::AcqRel);
+                if !has_waited {
+                    waiter.found_without_a_wait().unwrap();
+                }
+                has_waited = false;
             }
         }
         if poll::wait(&mut [readable(stop)], Some(Nanos::ZERO)).unwrap() > 0 {
             return;
         }
         waiter.wait().unwrap();
+        has_waited = true;
         woken.fetch_add(1, Ordering::AcqRel);
         drop(turn);
     }
@@ -78,7 +84,7 @@ fn wake_until(waiters: &Waiters, listeners: &[Listener], stop: &OwnedFd, limit: 
 
 #[test]
 fn every_connection_finds_somebody_and_the_stop_everybody() {
-    for wake in [Wake::Exclusive, Wake::One, Wake::Mutex, Wake::All] {
+    for wake in [Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All] {
         let (listeners, stop) = (listeners(), stop());
         let waiters = Waiters::new(wake, &listeners).unwrap();
         let (taken, woken) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -101,6 +107,30 @@ fn every_connection_finds_somebody_and_the_stop_everybody() {
         });
         println!("{wake}: {} wake-ups for 150 connections", woken.into_inner());
         assert_eq!(taken.into_inner(), 150, "{wake}");
+    }
+}
+
+#[test]
+fn who_finds_a_connection_without_a_wait_leaves_the_queue() {
+    for (wake, at_work) in [(Wake::Exclusive, 0), (Wake::EpollExclusive, 1)] {
+        let (listeners, stop) = (listeners(), stop());
+        let waiters = Waiters::new(wake, &listeners).unwrap();
+        let waiter = waiters.waiter(0, &listeners, stop.as_fd()).unwrap();
+        let set = waiter.exclusive.as_ref().unwrap().as_raw_fd();
+        let entries = || {
+            let watched = std::fs::read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap();
+            watched.lines().filter(|line| line.starts_with("tfd:")).count() - 1
+        };
+        assert_eq!(entries(), 0, "{wake}: besides the stop");
+        let _client = TcpStream::connect(listeners[0].address).unwrap();
+        waiter.wait().unwrap();
+        assert_eq!(entries(), 1, "{wake}: it may sleep again soon");
+        for _ in 0..2 {
+            waiter.found_without_a_wait().unwrap();
+            assert_eq!(entries(), at_work, "{wake}");
+        }
+        waiter.wait().unwrap();
+        assert_eq!(entries(), 1, "{wake}: back in the queue");
     }
 }
 
