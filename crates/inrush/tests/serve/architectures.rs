@@ -109,7 +109,7 @@ fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
 #[test]
 fn processes_wake_for_many_at_once_by_every_strategy() {
     let files = Files::new();
-    for wake in ["exclusive", "one", "mutex", "all"] {
+    for wake in ["exclusive", "epoll-exclusive", "one", "mutex", "all"] {
         let mut server = Server::start(&files.root(), &["--arch=mp", "--workers=24", "--wake", wake]);
         many_at_once(&mut server);
         stop(server);

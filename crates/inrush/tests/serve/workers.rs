@@ -131,7 +131,7 @@ fn the_waits_of_workers_are_counted_and_where_all_wake_those_in_vain_too() {
 #[test]
 fn they_do_not_outlive_a_parent_that_is_killed() {
     let files = Files::new();
-    for wake in ["--wake=exclusive", "--wake=one", "--wake=mutex", "--wake=all"] {
+    for wake in ["--wake=exclusive", "--wake=epoll-exclusive", "--wake=one", "--wake=mutex", "--wake=all"] {
         let mut server = mp(&files, &["--workers=5", wake]);
         let workers = names(&mut server, 5);
         let mut client = server.client();

@@ -481,7 +481,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(accepted.starts_with("mt waits for one descriptor at a time"), "{accepted}");
     assert_eq!(refused("sped", &|config| config.chosen = chosen("--wake", "all")).0, "--wake");
     let (_, accepted) = refused("mt", &|config| config.chosen = chosen("--wake", "steered"));
-    assert_eq!(accepted, "mt has exclusive, one, mutex, all, reuseport");
+    assert_eq!(accepted, "mt has exclusive, epoll-exclusive, one, mutex, all, reuseport");
     assert_eq!(refused("sped", &|config| config.workers = Some(2)).0, "--workers");
     assert_eq!(refused("tux", &|config| config.read_after_accept = true).0, "--read-after-accept");
     assert_eq!(refused("knot-a", &|config| config.chosen = chosen("--batch", "serial")).0, "--batch");
