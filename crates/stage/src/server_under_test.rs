@@ -226,7 +226,7 @@ impl RunningServer {
             {
                 return Err(StartError::Died(
                     exit.status,
-                    quoted(&self.complaints.iter().collect::<Vec<_>>()),
+                    quoted(&self.complaints.try_iter().collect::<Vec<_>>()),
                 ));
             }
             if clock.now() >= deadline {
