@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use base::{Clock, Nanos, Seed};
-use experiment::{Common, Experiment, ServerKind, ServerSpec, TopologyChoice, placeholders};
+use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::command_lines::{self, Axes};
@@ -124,7 +124,12 @@ impl TestBed {
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
             let cgroups = cgroups(&experiment.common, quota, &settings.root).map_err(TestBedError::Bound)?;
             let start = || server_under_test::start(&topology, recipe, cgroups, clock);
-            Ok(with_signal_queue(experiment.common.signal_queue, start).map_err(TestBedError::Bound)??)
+            let mut running =
+                with_signal_queue(experiment.common.signal_queue, start).map_err(TestBedError::Bound)??;
+            if let Some(workers) = experiment.common.started_workers {
+                running.await_workers(&topology, workers.get().into(), clock)?;
+            }
+            Ok(running)
         };
         if experiment.common.needs_disk() {
             fileset::forget(&settings.root).map_err(TestBedError::Files)?;
@@ -146,9 +151,6 @@ impl TestBed {
         }
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
-        if let (ServerKind::Inrush, Some(workers)) = (server.kind, experiment.common.started_workers) {
-            running.await_workers(&topology, workers.get().into(), clock)?;
-        }
         running.behind = behind;
         running.live_accept_limit = server.live_accept_limit;
         let mut observer = Observer::of(&topology).map_err(TestBedError::Network)?;

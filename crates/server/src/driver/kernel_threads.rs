@@ -406,7 +406,6 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         self.serving.leaving = None;
         let _turn = self.waiter.turn();
         let mut batch = Vec::new();
-        let mut has_waited = false;
         loop {
             let now = group.clock.now();
             if group.stop.asked() {
@@ -430,9 +429,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
             if !batch.is_empty() {
                 group.last_taken.store(now.0, Ordering::Relaxed);
                 self.free = None;
-                if !has_waited {
-                    self.waiter.found_without_a_wait()?;
-                }
+                self.waiter.found_connections()?;
                 return Ok(batch);
             }
             if refused > 0 {
@@ -447,7 +444,6 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                         self.serving.publish();
                     }
                     self.waiter.wait()?;
-                    has_waited = true;
                     self.serving.lender.get_mut().counts.waits += 1;
                 }
                 PhaseEnd::NoRoom(short) => self.make_room(short, now)?,

@@ -16,8 +16,8 @@
 //! after the other until it finds one that sleeps. If a thousand processes are at work, that costs more than the request.
 //! Under [`Wake::Exclusive`] a waiter therefore leaves the queue when it finds a connection without a sleep, and enters
 //! it before the next sleep. Until then it keeps its place. While most sleep, the kernel thus wakes the same few, whose
-//! memory stays in the processor's cache. A blocking accept enters anew for each connection, and wakes the one that has
-//! slept longest.
+//! memory is likely to be in the processor's cache. A blocking accept enters anew for each connection, and the kernel
+//! wakes the one that has slept longest.
 //!
 //! Under [`Wake::One`] the caller of [`Waiters::wake`] is the waker. Edges report new connections to it, and several
 //! edges may come as one. So it reads the number of waiting connections, and wakes a waiter for each accept-limit of
@@ -123,7 +123,8 @@ impl Waiters {
             }
             _ => None,
         };
-        Ok(Waiter { shared: self, index, listeners, stop, exclusive, in_queues: Cell::new(false) })
+        let [in_queues, has_waited] = [false; 2].map(Cell::new);
+        Ok(Waiter { shared: self, index, listeners, stop, exclusive, in_queues, has_waited })
     }
 
     /// Returns a descriptor that is readable when [`Waiters::wake`] must be called; `None` if the strategy has no
@@ -178,6 +179,8 @@ pub struct Waiter<'a> {
     exclusive: Option<OwnedFd>,
     /// True while the interest set holds the listeners.
     in_queues: Cell<bool>,
+    /// It has waited since it found the last connections.
+    has_waited: Cell<bool>,
 }
 
 /// The right to wait and to accept, under a strategy that gives it to one waiter at a time.
@@ -211,6 +214,7 @@ impl<'a> Waiter<'a> {
     /// # Errors
     /// Waiting fails because of a bug of Inrush, or the kernel has no memory for it.
     pub fn wait(&self) -> io::Result<()> {
+        self.has_waited.set(true);
         match (&self.exclusive, self.shared.wake) {
             (Some(set), _) => {
                 if !self.in_queues.replace(true) {
@@ -223,13 +227,15 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Leaves the listeners' wait queues, if the strategy says so. Call it on finding a connection without a wait.
+    /// Notes that the waiter has found connections. If it did not wait for them, it leaves the listeners' wait queues
+    /// where the strategy says so.
     ///
     /// # Errors
     /// None that is not a bug of Inrush.
-    pub fn found_without_a_wait(&self) -> io::Result<()> {
+    pub fn found_connections(&self) -> io::Result<()> {
+        let has_waited = self.has_waited.replace(false);
         let (Some(set), Wake::Exclusive) = (&self.exclusive, self.shared.wake) else { return Ok(()) };
-        if self.in_queues.replace(false) {
+        if !has_waited && self.in_queues.replace(false) {
             for listener in self.listeners {
                 epoll::control(set, Operation::Delete, listener.socket.as_raw_fd(), 0, 0)?;
             }

@@ -47,23 +47,18 @@ fn in_time(mut holds: impl FnMut() -> bool) -> bool {
 
 /// Waits and takes one connection, if there is one, until the stop. Counts connections and wake-ups.
 fn take_turns(waiter: &Waiter<'_>, stop: &OwnedFd, taken: &AtomicUsize, woken: &AtomicUsize) {
-    let mut has_waited = false;
     loop {
         let turn = waiter.turn();
         for listener in waiter.listeners() {
             if rustix::net::accept(&listener.socket).is_ok() {
                 taken.fetch_add(1, Ordering::AcqRel);
-                if !has_waited {
-                    waiter.found_without_a_wait().unwrap();
-                }
-                has_waited = false;
+                waiter.found_connections().unwrap();
             }
         }
         if poll::wait(&mut [readable(stop)], Some(Nanos::ZERO)).unwrap() > 0 {
             return;
         }
         waiter.wait().unwrap();
-        has_waited = true;
         woken.fetch_add(1, Ordering::AcqRel);
         drop(turn);
     }
@@ -124,9 +119,10 @@ fn who_finds_a_connection_without_a_wait_leaves_the_queue() {
         assert_eq!(entries(), 0, "{wake}: besides the stop");
         let _client = TcpStream::connect(listeners[0].address).unwrap();
         waiter.wait().unwrap();
+        waiter.found_connections().unwrap();
         assert_eq!(entries(), 1, "{wake}: it may sleep again soon");
         for _ in 0..2 {
-            waiter.found_without_a_wait().unwrap();
+            waiter.found_connections().unwrap();
             assert_eq!(entries(), at_work, "{wake}");
         }
         waiter.wait().unwrap();
