@@ -123,8 +123,15 @@ impl Waiters {
             }
             _ => None,
         };
-        let [in_queues, has_waited] = [false; 2].map(Cell::new);
-        Ok(Waiter { shared: self, index, listeners, stop, exclusive, in_queues, has_waited })
+        Ok(Waiter {
+            shared: self,
+            index,
+            listeners,
+            stop,
+            exclusive,
+            in_queues: Cell::new(false),
+            has_waited: Cell::new(false),
+        })
     }
 
     /// Returns a descriptor that is readable when [`Waiters::wake`] must be called; `None` if the strategy has no
