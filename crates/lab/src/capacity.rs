@@ -8,14 +8,16 @@
 //! 2. **Narrowing.** A server past its capacity still answers about as much as it can, so its goodput there is the
 //!    best next guess. If the goodput collapsed, the geometric middle is next. This phase ends when the interval is
 //!    narrower than 8 %, or the runs are used up.
-//! 3. **Confirming.** The lower end is offered three more times. The capacity is the median of these goodputs; the
-//!    interval is widened to hold all three.
+//! 3. **Confirming.** The lower end is offered three more times. If most of the runs do not keep up, it becomes the
+//!    upper end, and 8 % less is offered. The capacity is the median goodput of the last three runs; the interval is
+//!    widened to hold all three.
 //!
 //! Owns only the search: the caller chooses the runs and their length, so that the search can be tested on a
 //! simulated server. Short runs are noisy, so the search takes three precautions. Keeping up is judged by the load
-//! that was really offered, not by the wanted one. The third phase confirms. A failed run counts only if a second one
-//! agrees, because another process on the CPU makes a run worse and never better. If the generator is the limit, the
-//! result is a lower bound and says so.
+//! that was really offered, not by the wanted one. A failed run counts only if a second one agrees, because another
+//! process on the CPU makes a run worse and never better. The third phase takes back what one lucky run has found: a
+//! server with short queues may keep up with a load once, and lose half of it the next time. If the generator is the
+//! limit, the result is a lower bound and says so.
 
 use analysis::capacity::OfferedLoad;
 
@@ -23,6 +25,8 @@ use analysis::capacity::OfferedLoad;
 const NARROW: f64 = 1.08;
 /// Runs at the end; odd, for the median.
 const CONFIRMATIONS: usize = 3;
+/// How often the lower end is lowered at most: to 0.63 of what narrowing found.
+const LOWERINGS: usize = 6;
 /// The most doublings; enough to get from the first guess past any machine's capacity.
 const DOUBLINGS: usize = 14;
 
@@ -109,15 +113,21 @@ pub fn enclose<E>(
     Ok(bracket)
 }
 
-/// Runs the last phase: the median of a few runs at the lower end.
+/// Runs the last phase: lowers the lower end until most runs keep up with it, and takes their median.
 fn confirm<E>(
-    bracket: Bracket,
+    mut bracket: Bracket,
     mut measure: impl FnMut(f64) -> Result<OfferedLoad, E>,
 ) -> Result<Capacity, E> {
-    let mut goodputs = Vec::with_capacity(CONFIRMATIONS);
-    for _ in 0..CONFIRMATIONS {
-        goodputs.push(measure(bracket.low)?.goodput_per_s);
+    let mut offer = |rate| (0..CONFIRMATIONS).map(|_| measure(rate)).collect::<Result<Vec<_>, E>>();
+    let mut runs = offer(bracket.low)?;
+    for _ in 0..LOWERINGS {
+        if runs.iter().filter(|run| run.keeps_up()).count() > CONFIRMATIONS / 2 {
+            break;
+        }
+        bracket = Bracket { low: bracket.low / NARROW, high: bracket.low, guess: None, limited: false };
+        runs = offer(bracket.low)?;
     }
+    let mut goodputs: Vec<f64> = runs.iter().map(|run| run.goodput_per_s).collect();
     goodputs.sort_by(f64::total_cmp);
     let high = if bracket.high.is_finite() { bracket.high } else { bracket.low };
     Ok(Capacity {
@@ -263,6 +273,27 @@ mod tests {
             });
             let found = found.unwrap();
             assert!(found.per_s >= 17_600.0, "run {spoilt} of {runs} spoilt: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_load_that_one_lucky_run_kept_up_with_is_lowered() {
+        // Keeps up with 16,000/s always, and with up to 20,000/s in one run of three. The others lose half.
+        for lucky in 0..3 {
+            let mut runs = 0;
+            let found = search(Search { first_guess_per_s: 1000.0, narrowing_runs: 5 }, |rate: f64| {
+                runs += 1;
+                let capacity = if runs % 3 == lucky { 20_000.0 } else { 16_000.0 };
+                let goodput = if rate > capacity { capacity / 2.0 } else { rate };
+                Ok::<_, ()>(OfferedLoad {
+                    offered_per_s: rate,
+                    goodput_per_s: goodput,
+                    generator_limited: false,
+                })
+            });
+            let found = found.unwrap();
+            assert!((14_000.0..=16_000.0).contains(&found.per_s), "lucky {lucky}: {found:?}");
+            assert!(found.interval_per_s[1] >= 16_000.0, "{found:?}");
         }
     }
 
