@@ -7,26 +7,29 @@
 //!    that it kept up with and the first that it did not enclose the capacity.
 //! 2. **Narrowing.** A server past its capacity still answers about as much as it can, so its goodput there is the
 //!    best next guess. If the goodput collapsed, the geometric middle is next. This phase ends when the interval is
-//!    narrower than 8 %, or the runs are used up.
+//!    narrower than 8 %, or the runs are used up. Then 8 % more than the upper end is offered. If the server keeps
+//!    up with that, the search goes on above it.
 //! 3. **Confirming.** The lower end is offered three more times. If most of the runs do not keep up, it becomes the
 //!    upper end, and 8 % less is offered. The capacity is the median goodput of the last three runs; the interval is
 //!    widened to hold all three.
 //!
 //! Owns only the search: the caller chooses the runs and their length, so that the search can be tested on a
-//! simulated server. Short runs are noisy, so the search takes three precautions. Keeping up is judged by the load
-//! that was really offered, not by the wanted one. A failed run counts only if a second one agrees, because another
-//! process on the CPU makes a run worse and never better. The third phase takes back what one lucky run has found: a
-//! server with short queues may keep up with a load once, and lose half of it the next time. If the generator is the
-//! limit, the result is a lower bound and says so.
+//! simulated server. Short runs are noisy, so the search takes four precautions. Keeping up is judged by the load that
+//! was really offered, not by the wanted one. A failed run counts only if a second one agrees, because another process
+//! on the CPU makes a run worse and never better. The run above the upper end finds out if such a process was there for
+//! seconds. The third phase takes back what a lucky run has found: a server with short queues may keep up with a load
+//! once, and lose half of it the next time. If the generator is the limit, the result is a lower bound and says so.
 
 use analysis::capacity::OfferedLoad;
 
 /// The ratio at which the interval is narrow enough: the noise of a run of a quarter of a second.
 const NARROW: f64 = 1.08;
+/// How often the search goes on above an upper end that was too low.
+const REOPENINGS: usize = 2;
 /// Runs at the end; odd, for the median.
 const CONFIRMATIONS: usize = 3;
-/// How often the lower end is lowered at most: to 0.63 of what narrowing found.
-const LOWERINGS: usize = 6;
+/// The share of what narrowing found below which the lower end is lowered no more.
+const LOWEST: f64 = 0.65;
 /// The most doublings; enough to get from the first guess past any machine's capacity.
 const DOUBLINGS: usize = 14;
 
@@ -87,28 +90,29 @@ pub fn enclose<E>(
     plan: Search,
     measure: &mut impl FnMut(f64) -> Result<OfferedLoad, E>,
 ) -> Result<Bracket, E> {
-    let mut bracket = Bracket { low: 0.0, high: f64::INFINITY, guess: None, limited: false };
+    let mut bracket = Bracket::above(0.0);
     let mut rate = plan.first_guess_per_s;
-    for _ in 0..DOUBLINGS {
-        bracket.note(rate, measure_fairly(rate, measure)?);
-        if bracket.is_closed() {
+    for reopened in 0.. {
+        for _ in 0..DOUBLINGS {
+            bracket.note(rate, measure_fairly(rate, measure)?);
+            if bracket.high.is_finite() || bracket.limited {
+                break;
+            }
+            rate *= 2.0;
+        }
+        // A server that kept up with every load can do more than anyone offers.
+        bracket.limited |= bracket.high.is_infinite();
+        let mut left = plan.narrowing_runs;
+        while let Some(rate) = bracket.next().filter(|_| left > 0) {
+            left -= usize::from(bracket.low > 0.0);
+            bracket.note(rate, measure_fairly(rate, measure)?);
+        }
+        let is_final = reopened == REOPENINGS || bracket.limited || bracket.low == 0.0;
+        if is_final || !measure(bracket.high * NARROW)?.is_clear() {
             break;
         }
-        rate *= 2.0;
-    }
-    // A server that kept up with every load can do more than anyone offers.
-    bracket.limited |= bracket.high.is_infinite();
-    // A first guess that was too high is halved until the server keeps up.
-    while bracket.low == 0.0 && bracket.high > 1.0 {
-        let rate = bracket.guess.unwrap_or(0.0).clamp(bracket.high / 16.0, bracket.high / 2.0);
-        bracket.note(rate, measure_fairly(rate, measure)?);
-    }
-    for _ in 0..plan.narrowing_runs {
-        if bracket.limited || bracket.high < bracket.low * NARROW {
-            break;
-        }
-        let rate = bracket.next();
-        bracket.note(rate, measure_fairly(rate, measure)?);
+        bracket = Bracket::above(bracket.high * NARROW);
+        rate = 2.0 * bracket.low;
     }
     Ok(bracket)
 }
@@ -118,23 +122,21 @@ fn confirm<E>(
     mut bracket: Bracket,
     mut measure: impl FnMut(f64) -> Result<OfferedLoad, E>,
 ) -> Result<Capacity, E> {
-    let mut offer = |rate| (0..CONFIRMATIONS).map(|_| measure(rate)).collect::<Result<Vec<_>, E>>();
-    let mut runs = offer(bracket.low)?;
-    for _ in 0..LOWERINGS {
-        if runs.iter().filter(|run| run.keeps_up()).count() > CONFIRMATIONS / 2 {
-            break;
+    let lowest = LOWEST * bracket.low;
+    loop {
+        let mut runs = (0..CONFIRMATIONS).map(|_| measure(bracket.low)).collect::<Result<Vec<_>, E>>()?;
+        runs.sort_by(|one, other| one.goodput_per_s.total_cmp(&other.goodput_per_s));
+        let [least, median, most] = [0, CONFIRMATIONS / 2, CONFIRMATIONS - 1].map(|place| runs[place]);
+        if median.keeps_up() || bracket.low < lowest {
+            let high = if bracket.high.is_finite() { bracket.high } else { bracket.low };
+            return Ok(Capacity {
+                per_s: median.goodput_per_s,
+                interval_per_s: [least.goodput_per_s.min(bracket.low), most.goodput_per_s.max(high)],
+                lower_bound_only: bracket.limited,
+            });
         }
         bracket = Bracket { low: bracket.low / NARROW, high: bracket.low, guess: None, limited: false };
-        runs = offer(bracket.low)?;
     }
-    let mut goodputs: Vec<f64> = runs.iter().map(|run| run.goodput_per_s).collect();
-    goodputs.sort_by(f64::total_cmp);
-    let high = if bracket.high.is_finite() { bracket.high } else { bracket.low };
-    Ok(Capacity {
-        per_s: goodputs[CONFIRMATIONS / 2],
-        interval_per_s: [goodputs[0].min(bracket.low), goodputs[CONFIRMATIONS - 1].max(high)],
-        lower_bound_only: bracket.limited,
-    })
 }
 
 /// The loads that enclose the capacity, in requests per second.
@@ -151,6 +153,11 @@ pub struct Bracket {
 }
 
 impl Bracket {
+    /// Everything above a load that the server kept up with.
+    fn above(low: f64) -> Bracket {
+        Bracket { low, high: f64::INFINITY, guess: None, limited: false }
+    }
+
     fn note(&mut self, rate: f64, measured: OfferedLoad) {
         if !measured.keeps_up() {
             if rate < self.high {
@@ -164,21 +171,20 @@ impl Bracket {
         }
     }
 
-    fn is_closed(&self) -> bool {
-        self.high.is_finite() || self.limited
-    }
-
-    /// Returns the load to try next: the goodput past the capacity if that lies well inside, otherwise the middle.
-    fn next(&self) -> f64 {
+    /// Returns the load to try next; `None` if the ends are near enough. It is the goodput past the capacity if that
+    /// lies well inside, otherwise the middle. A first load that was too high is halved at least.
+    fn next(&self) -> Option<f64> {
+        if self.low == 0.0 {
+            let rate = self.guess.unwrap_or(0.0).clamp(self.high / 16.0, self.high / 2.0);
+            return Some(rate).filter(|_| self.high > 1.0);
+        }
         let middle = (self.low * self.high).sqrt();
         // The next load keeps half the wanted width from either end, because a nearer run could not narrow anything.
         let margin = NARROW.sqrt();
-        match self.guess {
-            Some(guess) if guess > self.low => {
-                guess.clamp((self.low * margin).min(middle), (self.high / margin).max(middle))
-            }
-            _ => middle,
-        }
+        let inside =
+            |guess: f64| guess.clamp((self.low * margin).min(middle), (self.high / margin).max(middle));
+        let rate = self.guess.filter(|guess| *guess > self.low).map_or(middle, inside);
+        Some(rate).filter(|_| !self.limited && self.high >= self.low * NARROW)
     }
 }
 
@@ -257,22 +263,23 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_without_the_cpu_does_not_halve_the_capacity() {
-        for spoilt in 1..12 {
+    fn some_seconds_without_the_cpu_do_not_halve_the_capacity() {
+        for (first, count) in (1..16).flat_map(|first| (1..5).map(move |count| (first, count))) {
+            let spoilt = first..first + count;
             let mut server = Simulated::new(20_000.0, 0.2, 0.0, Seed(1));
             let plan = Search { first_guess_per_s: 2000.0, narrowing_runs: 5 };
             let mut runs = 0;
             let found = search(plan, |rate| {
                 runs += 1;
                 let measured = server.measure(rate)?;
-                let share = if runs == spoilt { 0.3 } else { 1.0 };
+                let share = if spoilt.contains(&runs) { 0.3 } else { 1.0 };
                 Ok::<_, std::convert::Infallible>(OfferedLoad {
                     goodput_per_s: measured.goodput_per_s * share,
                     ..measured
                 })
             });
             let found = found.unwrap();
-            assert!(found.per_s >= 17_600.0, "run {spoilt} of {runs} spoilt: {found:?}");
+            assert!(found.per_s >= 17_600.0, "runs {spoilt:?} of {runs} spoilt: {found:?}");
         }
     }
 

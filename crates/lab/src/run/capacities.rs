@@ -11,8 +11,8 @@ use super::{INTERRUPTED, Run, command_lines, schedule};
 use crate::capacity::{self, Capacity, Search};
 use crate::trial::LoadError;
 
-/// The load of the first run, which every server can serve.
-const FIRST_GUESS_PER_S: f64 = 1_000.0;
+/// The load of the first run: below the capacity of nearly every server.
+const FIRST_GUESS_PER_S: f64 = 4_000.0;
 /// The first load for the next server, as a share of the capacity of the one before it.
 const NEXT_GUESS: f64 = 0.6;
 /// Runs of a slow server's search after which a load counts as too low to find a capacity.

@@ -21,7 +21,7 @@ pub const OVERHEAD: Nanos = Nanos::from_millis(450);
 /// The time that a worker process takes to start. Measured with a thousand on one core.
 const START_OF_A_WORKER: Nanos = Nanos::from_millis(4);
 /// The mean number of runs in the search for a capacity.
-const SEARCH_RUNS: u64 = 14;
+const SEARCH_RUNS: u64 = 15;
 /// The time of such a run beside its load, which is the client's alone.
 const SEARCH_OVERHEAD: Nanos = Nanos::from_millis(150);
 /// The divisor of a trial's length that gives its least length under a budget. Shorter trials would measure
