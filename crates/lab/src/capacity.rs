@@ -104,6 +104,7 @@ pub fn enclose<E>(
         bracket.limited |= bracket.high.is_infinite();
         let mut left = plan.narrowing_runs;
         while let Some(rate) = bracket.next().filter(|_| left > 0) {
+            // To halve a first load that was too high uses none up.
             left -= usize::from(bracket.low > 0.0);
             bracket.note(rate, measure_fairly(rate, measure)?);
         }
@@ -174,17 +175,17 @@ impl Bracket {
     /// Returns the load to try next; `None` if the ends are near enough. It is the goodput past the capacity if that
     /// lies well inside, otherwise the middle. A first load that was too high is halved at least.
     fn next(&self) -> Option<f64> {
+        if self.limited || self.high <= (self.low * NARROW).max(1.0) {
+            return None;
+        }
         if self.low == 0.0 {
-            let rate = self.guess.unwrap_or(0.0).clamp(self.high / 16.0, self.high / 2.0);
-            return Some(rate).filter(|_| self.high > 1.0);
+            return Some(self.guess.unwrap_or(0.0).clamp(self.high / 16.0, self.high / 2.0));
         }
         let middle = (self.low * self.high).sqrt();
         // The next load keeps half the wanted width from either end, because a nearer run could not narrow anything.
         let margin = NARROW.sqrt();
-        let inside =
-            |guess: f64| guess.clamp((self.low * margin).min(middle), (self.high / margin).max(middle));
-        let rate = self.guess.filter(|guess| *guess > self.low).map_or(middle, inside);
-        Some(rate).filter(|_| !self.limited && self.high >= self.low * NARROW)
+        let [least, most] = [(self.low * margin).min(middle), (self.high / margin).max(middle)];
+        Some(self.guess.filter(|guess| *guess > self.low).unwrap_or(middle).clamp(least, most))
     }
 }
 

@@ -151,7 +151,7 @@ impl Survey {
     /// Returns the approximate time of the survey after a probe. It covers a usual number of runs in the search, one
     /// pause for every two runs, and a second of recovery.
     pub fn expected_time(&self, probe: &Step) -> Nanos {
-        const SEARCH_RUNS: u64 = 14;
+        const SEARCH_RUNS: u64 = 15;
         const PAUSE: Nanos = Nanos::from_millis(300);
         let knee_runs = (AROUND.len() * self.trials) as u64;
         let steps = knee_runs + 2 * PAST_LOADS as u64 - 1;
