@@ -34,6 +34,15 @@ fn from_memory(
     site.respond_from_memory(&get(target), fixture_now)
 }
 
+/// The length of a file that takes a disk milliseconds. To ask for contents makes the kernel read them, and those
+/// of a short file can be there before the kernel looks.
+const LONG: usize = 16 << 20;
+
+/// Options that keep a file of [`LONG`] bytes in the site's own cache.
+fn keeps_long_files() -> site::Options {
+    site::Options { small_file: base::Bytes(LONG as u64), ..Default::default() }
+}
+
 /// Makes the kernel forget a file's contents.
 fn evict(file: &File) {
     fsync(file).unwrap();
@@ -46,11 +55,12 @@ fn evict(file: &File) {
 /// True if the kernel forgets a file's contents when told to, and reports it. The check uses a file of its
 /// own, because checking makes the kernel read the file.
 fn forgets(fixture: &Fixture) -> bool {
-    fixture.write("shown.txt", "content");
+    fixture.write("shown.txt", vec![b'x'; LONG]);
     let file = File::open(fixture.path("shown.txt")).unwrap();
     evict(&file);
-    let mut byte = [0];
-    preadv2(&file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN)
+    let mut whole = vec![0; LONG];
+    let read = preadv2(&file, &mut [IoSliceMut::new(&mut whole)], 0, ReadWriteFlags::NOWAIT);
+    !matches!(read, Ok(LONG) | Err(Errno::OPNOTSUPP))
 }
 
 #[test]
@@ -85,24 +95,25 @@ fn what_the_kernel_has_is_served_and_what_is_not_there_is_absent() {
 #[test]
 fn contents_that_are_not_in_memory_are_not_waited_for() {
     let mut fixture = Fixture::new();
-    fixture.write("small.txt", "content");
-    fixture.get("/small.txt");
+    let content = vec![b'x'; LONG];
+    fixture.write("long.txt", &content);
+    fixture.get("/long.txt");
     if !forgets(&fixture) {
         println!("skipped: this file system keeps what it is told to forget, or cannot tell what it has");
         return;
     }
-    evict(&File::open(fixture.path("small.txt")).unwrap());
+    evict(&File::open(fixture.path("long.txt")).unwrap());
     let root = Arc::new(site::Root::open(fixture.path("")).unwrap());
     let clock = SimulatedClock::new(base::WallTime { seconds: common::TODAY });
-    let mut site = Site::new(Arc::clone(&root), site::Options::default(), clock.clone());
-    assert!(from_memory(&mut site, fixture.now, "/small.txt").is_none());
+    let mut site = Site::new(Arc::clone(&root), keeps_long_files(), clock.clone());
+    assert!(from_memory(&mut site, fixture.now, "/long.txt").is_none());
     assert_eq!((site.counts().cold, site.counts().hits), (1, 0));
-    let mut helper = Site::new(root, site::Options::default(), clock);
-    assert_eq!(helper.respond(&get("/small.txt"), fixture.now).status, Status::OK);
-    let found = from_memory(&mut site, fixture.now, "/small.txt").expect("a helper has read it");
-    assert!(matches!(found.body, Body::Bytes(bytes) if &bytes[..] == b"content"));
+    let mut helper = Site::new(root, keeps_long_files(), clock);
+    assert_eq!(helper.respond(&get("/long.txt"), fixture.now).status, Status::OK);
+    let found = from_memory(&mut site, fixture.now, "/long.txt").expect("a helper has read it");
+    assert!(matches!(found.body, Body::Bytes(bytes) if bytes[..] == content));
     // From here on the site's own cache has the file.
-    evict(&File::open(fixture.path("small.txt")).unwrap());
-    assert!(from_memory(&mut site, fixture.now, "/small.txt").is_some());
+    evict(&File::open(fixture.path("long.txt")).unwrap());
+    assert!(from_memory(&mut site, fixture.now, "/long.txt").is_some());
     assert_eq!(site.counts().hits, 1);
 }
