@@ -52,6 +52,7 @@ const OWN: &[Known] = known![
     "overload-hooks",
     "overload-open",
     "overload-recovery",
+    "overload-rush",
     "overload-sessions",
     "overload-two-cpus",
     "overload-wan",

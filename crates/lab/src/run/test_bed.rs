@@ -82,8 +82,7 @@ pub fn options(experiment: &Experiment, place: Option<Place<'_>>, cpus: &[usize]
 
 /// Makes the control groups that bound a server whose files are in `root`.
 fn cgroups(common: &Common, quota: Option<f64>, root: &Path) -> io::Result<Vec<Cgroup>> {
-    let mut bounds = Vec::new();
-    bounds.extend(quota.map(Bound::Cores));
+    let mut bounds = Vec::from_iter(quota.map(Bound::Cores));
     bounds.extend(common.memory.map(Bound::Memory));
     if let Some(per_s) = common.disk_reads {
         let device = std::fs::metadata(root)?.dev();
