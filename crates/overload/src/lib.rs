@@ -19,6 +19,7 @@
 //! - [`hook`] refuses, by a sink or by the backlog alone; other crates implement hooks on devices.
 //! - [`QueueControl`] reads the signals of one accept queue, calls the law, and applies its decision to the
 //!   hook and the kernel. A driver holds one for each accept queue.
+//! - [`foreign`] is its counterpart for a listener that belongs to another program.
 //!
 //! One controller belongs to one accept queue. Its owner is a loop with its own listeners, a dispatcher, or
 //! the parent of worker processes that share a queue. Several loops in one SO_REUSEPORT group have a
@@ -31,12 +32,14 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive_limit;
+pub mod foreign;
 pub mod hook;
 pub mod law;
 mod queue_control;
 mod total;
 
 pub use adaptive_limit::AdaptiveLimit;
+pub use foreign::{AcceptQueueReading, ForeignControl, ForeignDecision, Readings, RequestTotals};
 pub use hook::{Admission, Hook, NoHook};
 pub use law::{Change, Controller, Decision, Sessions, Settings, Signals, State};
 pub use queue_control::{Progress, QueueControl, Ticked};

@@ -1,0 +1,295 @@
+//! The control of a foreign listener: a listener that belongs to another program, such as nginx or a Node server.
+//!
+//! ```text
+//!   requests at the connections ──┐                           ┌──> hook: connections that pass
+//!   accept queue of the listener ─┼──> waiting requests ──> law ──> listener: the backlog
+//!   refusals of the hook ─────────┘    (see `waiting`)
+//! ```
+//!
+//! Nobody tells this control when a foreign server accepts, or when its loop is idle. It sees two queues from outside:
+//! the requests that were asked and not answered, and the accept queue. Either signal alone can be blind:
+//!
+//! - A server that accepts at once has an empty accept queue, however many requests wait in the server.
+//! - A server that answers a TLS handshake in three steps, of which the first costs nearly everything, has few
+//!   unanswered requests beside a long accept queue.
+//!
+//! The two queues are in series, so a newcomer waits for both. The law counts requests, and the hook connections.
+//! A connection in the accept queue counts with all the answers that it will need, and the admitted rate is divided by
+//! the requests of a connection.
+//!
+//! Owns the estimates that turn readings into [`Signals`] of the [law](crate::law), and its decision into connections.
+//! Leaves out reading and refusing. No clock, no I/O.
+//!
+//! Invariants: see [`ForeignDecision`]. In [`State::Open`] the hook admits every new SYN.
+//!
+//! The modules: `waiting` estimates the requests that wait for their turn, and `per_connection` the requests of a
+//! connection.
+
+mod per_connection;
+mod waiting;
+
+use base::{Nanos, PerSecond};
+
+use crate::hook::Admission;
+use crate::law::{Change, Controller, Settings, Signals, State};
+use per_connection::RequestsPerConnection;
+use waiting::Waiting;
+
+/// The fraction of the best recent rate of answers that is admitted whatever waits. Without answers nothing would disprove
+/// the queue, and no connection would ever be admitted again.
+const LEAST_ADMITTED: f64 = 0.1;
+
+/// The time in which the best rate of answers loses its weight, in seconds.
+const BEST_RATE_MEMORY: f64 = 60.0;
+
+/// The time over which the rate of answers is measured, in seconds.
+const RATE_MEMORY: f64 = 0.2;
+
+/// The requests at the connections of a listener, as totals since the watch began. A request is data from the client
+/// after the server's last answer, and an answer is the first data from the server after a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTotals {
+    /// Requests asked.
+    pub asked: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Requests whose connection ended before an answer.
+    pub ended: u64,
+    /// Requests that were the first of their connection.
+    pub first_asked: u64,
+    /// The sum, over the answered requests, of the unanswered requests at the moment when each was asked.
+    pub ahead: u64,
+    /// The sum, over the answered requests, of the answers between asking and answering each, at most its part of
+    /// `ahead`.
+    pub overtaking: u64,
+    /// The sum, over the answered requests, of the times from request to first byte of the answer.
+    pub first_byte_time: Nanos,
+}
+
+impl RequestTotals {
+    /// The requests asked and neither answered nor ended.
+    pub fn unanswered(&self) -> u64 {
+        self.asked.saturating_sub(self.answered + self.ended)
+    }
+}
+
+/// The accept queue of a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptQueueReading {
+    /// Connections in the queue.
+    pub depth: u32,
+    /// The backlog of the listener.
+    pub limit: u32,
+    /// Connections accepted from the queue since the watch began. Only used where no requests are read.
+    pub accepted: u64,
+    /// SYNs and final ACKs dropped because the queue was full, since the watch began.
+    pub dropped: u64,
+}
+
+/// The readings of one foreign listener. Counts are totals, so that a missed tick loses nothing; a total that falls counts
+/// as unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readings {
+    /// The requests at the connections; `None` without a program that counts them.
+    pub requests: Option<RequestTotals>,
+    /// The accept queue; `None` without a copy of the listener.
+    pub queue: Option<AcceptQueueReading>,
+    /// SYNs that the hook decided on; `None` if it counts only those that it refuses.
+    pub syns: Option<u64>,
+    /// SYNs that the hook refused.
+    pub refused: u64,
+}
+
+/// The decision for a foreign listener until the next tick, and the figures behind it.
+///
+/// Invariants: the admitted share is above 0 and at most 1, and the admitted rate above 0. A decided backlog is at least 1
+/// and at most the listener's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ForeignDecision {
+    /// The state of the law.
+    pub state: State,
+    /// The admission for the hook, in connections.
+    pub admission: Admission,
+    /// The backlog for the listener; `None` while its own is right, or without a reading of the queue.
+    pub backlog: Option<u32>,
+    /// The requests that wait for their turn, those in the accept queue among them. Without requests, connections.
+    pub waiting: u32,
+    /// The unanswered requests that wait for something else than their turn.
+    pub stuck: u32,
+    /// The requests of a connection; 1 until known.
+    pub requests_per_connection: f64,
+    /// The measured service rate, in requests; `None` until the server has been saturated.
+    pub service_rate: Option<PerSecond>,
+    /// The smoothed rate of arrivals, in requests, including refused ones and retransmissions.
+    pub offered: PerSecond,
+    /// The estimated wait of a new connection; 0 while the service rate is unknown.
+    pub queueing_delay: Nanos,
+}
+
+/// Controls one foreign listener.
+#[derive(Clone, Debug)]
+pub struct ForeignControl {
+    controller: Controller,
+    waiting: Waiting,
+    per_connection: RequestsPerConnection,
+    /// The last readings, and their time.
+    last: Readings,
+    at: Nanos,
+    /// The listener's own backlog, and the one that was decided last.
+    own_backlog: u32,
+    backlog: u32,
+    /// Refused and seen SYNs and drops, in requests.
+    refused: Scaled,
+    syns: Scaled,
+    dropped: Scaled,
+    /// The smoothed rate of answers, and the best recent one, in requests per second.
+    rate: f64,
+    best: f64,
+    decision: ForeignDecision,
+}
+
+/// A total of connections that is counted in requests, each with the requests of a connection at its time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scaled {
+    last: u64,
+    total: f64,
+}
+
+impl Scaled {
+    fn read(&mut self, now: u64, scale: f64) -> u64 {
+        self.total += now.saturating_sub(self.last) as f64 * scale;
+        self.last = now;
+        self.total as u64
+    }
+}
+
+impl ForeignControl {
+    /// The control of a listener for a target delay of 1 ms or more.
+    pub fn new(target: Nanos, now: Nanos) -> ForeignControl {
+        // The controller counts requests, whose number no backlog bounds.
+        let settings = Settings { target, backlog: u32::MAX };
+        ForeignControl {
+            controller: Controller::new(settings, now),
+            waiting: Waiting::default(),
+            per_connection: RequestsPerConnection::default(),
+            last: Readings::default(),
+            at: now,
+            own_backlog: u32::MAX,
+            backlog: u32::MAX,
+            refused: Scaled::default(),
+            syns: Scaled::default(),
+            dropped: Scaled::default(),
+            rate: 0.0,
+            best: 0.0,
+            decision: ForeignDecision {
+                state: State::Open,
+                admission: Admission::ALL,
+                backlog: None,
+                waiting: 0,
+                stuck: 0,
+                requests_per_connection: 1.0,
+                service_rate: None,
+                offered: PerSecond(0.0),
+                queueing_delay: Nanos::ZERO,
+            },
+        }
+    }
+
+    /// Changes the target delay, 1 ms or more, from the next tick on.
+    pub fn set_target(&mut self, target: Nanos) {
+        self.controller.set_target(target);
+    }
+
+    /// The time of the next tick. An earlier tick would measure noise.
+    pub fn due(&self) -> Nanos {
+        self.controller.due()
+    }
+
+    /// The current decision.
+    pub fn decision(&self) -> &ForeignDecision {
+        &self.decision
+    }
+
+    /// Decides on the current readings. Returns the change of state, if there is one; its counts are requests.
+    pub fn tick(&mut self, now: Nanos, readings: &Readings) -> Option<Change> {
+        let seconds = now.saturating_sub(self.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return None;
+        }
+        self.measure(readings, seconds);
+        let signals = self.signals(readings);
+        let change = self.controller.tick(now, &signals);
+        self.at = now;
+        self.last = *readings;
+        self.decide(readings);
+        change
+    }
+
+    fn measure(&mut self, readings: &Readings, seconds: f64) {
+        let (requests, before) =
+            (readings.requests.unwrap_or_default(), self.last.requests.unwrap_or_default());
+        let answered = requests.answered.saturating_sub(before.answered) as f64;
+        self.rate += (1.0 - (-seconds / RATE_MEMORY).exp()) * (answered / seconds - self.rate);
+        self.best = (self.best * (-seconds / BEST_RATE_MEMORY).exp()).max(self.rate);
+        self.per_connection.measure(&requests, &before, seconds);
+        self.waiting.measure(&requests, &before);
+        // A limit that differs from the decided one is the server's own decision.
+        if let Some(queue) = readings.queue.filter(|queue| queue.limit != self.backlog) {
+            (self.own_backlog, self.backlog) = (queue.limit, queue.limit);
+        }
+    }
+
+    /// The readings in the terms of the law, in requests.
+    fn signals(&mut self, readings: &Readings) -> Signals {
+        let each = self.per_connection.get();
+        let queue = readings.queue.unwrap_or_default();
+        let (queued, accepted, late) = match &readings.requests {
+            Some(requests) => {
+                let waiting = self.waiting.waiting(requests, queue.depth, each);
+                (waiting, requests.answered + requests.ended, requests.ended)
+            }
+            None => (f64::from(queue.depth), queue.accepted, 0),
+        };
+        Signals {
+            queued: queued as u32,
+            accepted,
+            late,
+            emptied: queued < 1.0,
+            syns: readings.syns.map(|syns| self.syns.read(syns, each)),
+            refused: self.refused.read(readings.refused, each),
+            dropped: self.dropped.read(queue.dropped, each),
+            ..Signals::default()
+        }
+    }
+
+    /// Turns the law's decision into connections.
+    fn decide(&mut self, readings: &Readings) {
+        let law = *self.controller.decision();
+        let each = self.per_connection.get();
+        let mut admission = law.admission;
+        if readings.requests.is_some() {
+            let least = LEAST_ADMITTED * self.best;
+            admission.rate = PerSecond(admission.rate.0.max(least));
+            admission.share = admission.share.max((least / law.offered.0.max(least)).min(1.0));
+        }
+        admission.rate = PerSecond(admission.rate.0 / each);
+        admission.burst = (f64::from(admission.burst) / each).ceil() as u32;
+        let bound = (f64::from(law.backlog) / each).clamp(1.0, f64::from(self.own_backlog)) as u32;
+        self.backlog = if readings.queue.is_some() { bound } else { self.own_backlog };
+        let limit = readings.queue.map(|queue| queue.limit);
+        self.decision = ForeignDecision {
+            state: law.state,
+            admission,
+            backlog: limit.is_some_and(|limit| limit != self.backlog).then_some(self.backlog),
+            waiting: law.queued,
+            stuck: self.waiting.stuck() as u32,
+            requests_per_connection: each,
+            service_rate: law.service_rate,
+            offered: law.offered,
+            queueing_delay: law.queueing_delay,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The control on artificial readings. The simulation in `tests/foreign.rs` has realistic ones.
+
+use super::*;
+
+const TICK: Nanos = Nanos::from_millis(5);
+
+/// A control and its readings.
+struct Bench {
+    control: ForeignControl,
+    now: Nanos,
+    readings: Readings,
+}
+
+impl Bench {
+    /// A listener whose requests are read.
+    fn requests() -> Bench {
+        let readings = Readings { requests: Some(RequestTotals::default()), ..Readings::default() };
+        Bench {
+            control: ForeignControl::new(Nanos::from_millis(20), Nanos::SECOND),
+            now: Nanos::SECOND,
+            readings,
+        }
+    }
+
+    /// A listener whose accept queue is read.
+    fn queue(limit: u32) -> Bench {
+        let queue = Some(AcceptQueueReading { limit, ..AcceptQueueReading::default() });
+        Bench { readings: Readings { queue, ..Readings::default() }, ..Bench::requests() }
+    }
+
+    /// A tick with these requests, in a server that answers in order.
+    fn tick(&mut self, asked: u64, first: u64, answered: u64) -> Option<Change> {
+        let requests = self.readings.requests.as_mut().expect("it reads requests");
+        let ahead = requests.unanswered() * answered;
+        requests.asked += asked;
+        requests.first_asked += first;
+        requests.answered += answered;
+        requests.ahead += ahead;
+        requests.overtaking += ahead;
+        self.now += TICK;
+        self.control.tick(self.now, &self.readings)
+    }
+
+    /// Ticks until the law refuses.
+    fn shedding(&mut self, asked: u64, first: u64, answered: u64) {
+        let refuses = (0..100).any(|_| self.tick(asked, first, answered).is_some());
+        assert!(refuses && self.decision().state == State::Shedding, "{:?}", self.decision());
+    }
+
+    fn decision(&self) -> &ForeignDecision {
+        self.control.decision()
+    }
+}
+
+#[test]
+fn unanswered_requests_past_capacity_are_refused() {
+    let mut bench = Bench::requests();
+    (0..20).for_each(|_| assert!(bench.tick(10, 10, 10).is_none()));
+    bench.shedding(50, 50, 10);
+    let ForeignDecision { admission, service_rate, waiting, .. } = *bench.decision();
+    assert!((service_rate.unwrap().0 - 2000.0).abs() < 50.0, "{service_rate:?}");
+    assert!(admission.rate.0 < 2000.0 && admission.share < 0.5, "{admission:?} with {waiting} waiting");
+}
+
+#[test]
+fn kept_connections_divide_the_admitted_rate() {
+    let (mut single, mut kept) = (Bench::requests(), Bench::requests());
+    for _ in 0..400 {
+        single.tick(10, 10, 10);
+        kept.tick(10, 2, 10);
+    }
+    single.shedding(50, 50, 10);
+    kept.shedding(50, 10, 10);
+    assert_eq!(kept.decision().requests_per_connection.round(), 5.0);
+    let ratio = single.decision().admission.rate.0 / kept.decision().admission.rate.0;
+    assert!((4.9..5.1).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn stuck_requests_do_not_count_as_waiting() {
+    let mut bench = Bench::requests();
+    for _ in 0..20 {
+        bench.tick(1, 1, 1);
+    }
+    // Half requests come at once, and are never answered.
+    bench.tick(150, 150, 0);
+    for _ in 0..40 {
+        let requests = bench.readings.requests.as_mut().unwrap();
+        requests.ahead += 150;
+        requests.asked += 1;
+        requests.first_asked += 1;
+        requests.answered += 1;
+        bench.now += TICK;
+        bench.control.tick(bench.now, &bench.readings);
+    }
+    assert!(bench.decision().stuck >= 149 && bench.decision().waiting <= 1, "{:?}", bench.decision());
+}
+
+#[test]
+fn queued_connections_count_with_all_their_answers() {
+    let mut bench = Bench::requests();
+    bench.readings.queue = Some(AcceptQueueReading { limit: 511, ..AcceptQueueReading::default() });
+    for _ in 0..400 {
+        bench.tick(3, 1, 3);
+    }
+    bench.readings.queue.as_mut().unwrap().depth = 100;
+    bench.tick(100, 100, 0);
+    let each = bench.decision().requests_per_connection;
+    assert_eq!(bench.decision().waiting, (100.0 * each) as u32, "{:?}", bench.decision());
+}
+
+#[test]
+fn accept_queue_alone_refuses_past_capacity() {
+    let mut bench = Bench::queue(511);
+    let mut state = State::Open;
+    for _ in 0..100 {
+        let backlog = bench.decision().backlog;
+        let queue = bench.readings.queue.as_mut().unwrap();
+        queue.accepted += 10;
+        queue.depth = (queue.depth + 20).min(500);
+        queue.limit = backlog.unwrap_or(queue.limit);
+        bench.now += TICK;
+        bench.control.tick(bench.now, &bench.readings);
+        state = bench.decision().state;
+    }
+    assert_eq!(state, State::Shedding);
+    let limit = bench.readings.queue.unwrap().limit;
+    assert!((110..=130).contains(&limit), "60 ms of work at 2000/s, not {limit}");
+}
+
+#[test]
+fn changed_listener_limit_becomes_the_largest_backlog() {
+    let mut bench = Bench::queue(511);
+    bench.now += TICK;
+    bench.control.tick(bench.now, &bench.readings);
+    assert_eq!(bench.decision().backlog, None);
+    bench.readings.queue.as_mut().unwrap().limit = 128;
+    bench.now += TICK;
+    bench.control.tick(bench.now, &bench.readings);
+    assert_eq!(bench.decision().backlog, None, "a reloaded server has another backlog");
+}
+
+#[test]
+fn silent_server_keeps_a_tenth_of_its_best_rate() {
+    let mut bench = Bench::requests();
+    (0..200).for_each(|_| assert!(bench.tick(10, 10, 10).is_none()));
+    bench.shedding(50, 50, 10);
+    // 25 s without an answer.
+    for _ in 0..5000 {
+        bench.tick(0, 0, 0);
+    }
+    let rate = bench.decision().admission.rate.0;
+    assert!(rate >= 100.0, "{:?}", bench.decision());
+}
