@@ -7,10 +7,12 @@ use base::{Seed, WallTime};
 use serde::{Deserialize, Serialize};
 
 /// The kernel settings that decide how a server fails; recorded with every run.
-const SYSCTLS: [&str; 7] = [
+const SYSCTLS: [&str; 9] = [
     "net/core/somaxconn",
     "net/ipv4/tcp_max_syn_backlog",
     "net/ipv4/tcp_syncookies",
+    "net/ipv4/tcp_syn_linear_timeouts",
+    "net/ipv4/tcp_timestamps",
     "net/ipv4/tcp_abort_on_overflow",
     "net/ipv4/ip_local_port_range",
     "net/ipv4/tcp_tw_reuse",

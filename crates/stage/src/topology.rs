@@ -42,20 +42,13 @@ const WAN_FIRST_CLIENT: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// The time between two checks whether a program has ended.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 
-/// Settings of both namespaces. With cookies the SYN queue would overflow without a drop. Saved metrics would make
-/// a run depend on the one before it, and linear SYN timeouts on the kernel's version.
-const SYSCTLS: [(&str, &str); 9] = [
-    ("net.ipv4.tcp_syncookies", "0"),
-    ("net.ipv4.tcp_no_metrics_save", "1"),
-    ("net.ipv4.tcp_syn_linear_timeouts", "0"),
-    // The server's own backlog bounds its queues.
-    ("net.core.somaxconn", "131072"),
-    ("net.ipv4.tcp_max_syn_backlog", "65535"),
-    ("net.ipv4.ip_local_port_range", "1024 65535"),
-    ("net.ipv4.tcp_tw_reuse", "1"),
-    ("net.ipv4.tcp_abort_on_overflow", "0"),
-    ("net.ipv4.tcp_timestamps", "1"),
-];
+/// Settings of both namespaces that differ from a new namespace's, which are the kernel's own. Saved metrics would make
+/// a run depend on the one before it.
+const SYSCTLS: [(&str, &str); 1] = [("net.ipv4.tcp_no_metrics_save", "1")];
+/// Further settings of the client's namespace, in which one machine stands for many clients: it must not run out of
+/// ports while connections are in TIME-WAIT. The server never sees these settings.
+const CLIENT_SYSCTLS: [(&str, &str); 2] =
+    [("net.ipv4.ip_local_port_range", "1024 65535"), ("net.ipv4.tcp_tw_reuse", "1")];
 
 /// The warning of a topology whose sides do each other's packet work.
 const UNSTEERED: &str = "Only root may steer packets on this link: the sender pays for their arrival.";
@@ -264,6 +257,7 @@ impl Topology {
             let _ = namespace.set_receive_cpus_of_new_devices(cpus);
         }
         server.enter(Route::open)??.create_veth(LINK, client.as_fd(), LINK)?;
+        apply(&client, &CLIENT_SYSCTLS)?;
         let server = set_up(server, server_cpus, vec![SERVER_ADDRESS])?;
         let client = set_up(client, client_cpus, client_addresses(FIRST_CLIENT_ADDRESS))?;
         server.enter(|| {
@@ -309,11 +303,12 @@ impl Topology {
         let server = held_by(path.id(), &client)?;
         let side = |place: &Path, cpus, addresses| {
             let namespace = NetworkNamespace::of_another(place)?;
-            apply_settings(&namespace)?;
+            apply(&namespace, &SYSCTLS)?;
             Ok::<_, io::Error>(Side { namespace: Some(namespace), cpus, addresses })
         };
         let server = side(&server, server_cpus, vec![WAN_SERVER])?;
         let client = side(&client, client_cpus, client_addresses(WAN_FIRST_CLIENT))?;
+        client.namespace.as_ref().map_or(Ok(()), |namespace| apply(namespace, &CLIENT_SYSCTLS))?;
         Topology::joined(server, client, Some(path), WAN_LINK)
     }
 
@@ -356,9 +351,9 @@ fn held_by(process: u32, other: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::NotFound, "the path has no namespace for the server"))
 }
 
-/// Our settings, as far as this kernel has them.
-fn apply_settings(namespace: &NetworkNamespace) -> io::Result<()> {
-    SYSCTLS.iter().try_for_each(|(name, value)| match namespace.set_sysctl(name, value) {
+/// Sets what this kernel has of some settings.
+fn apply(namespace: &NetworkNamespace, settings: &[(&str, &str)]) -> io::Result<()> {
+    settings.iter().try_for_each(|(name, value)| match namespace.set_sysctl(name, value) {
         // A kernel may lack the setting.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -407,7 +402,7 @@ fn sides(allowed: &[usize], options: &TopologyOptions) -> io::Result<(Vec<usize>
 
 /// Settings, addresses and links of one namespace.
 fn set_up(namespace: NetworkNamespace, cpus: Vec<usize>, addresses: Vec<Ipv4Addr>) -> io::Result<Side> {
-    apply_settings(&namespace)?;
+    apply(&namespace, &SYSCTLS)?;
     let mut route = namespace.enter(Route::open)??;
     let (loopback, link) = (route.link_index("lo")?, route.link_index(LINK)?);
     for address in &addresses {
@@ -440,6 +435,36 @@ mod tests {
         assert_eq!(sides(&[0, 1], &options(None)).unwrap(), (vec![0], vec![1]));
         let error = sides(&[0, 1], &options(Some(vec![7]))).unwrap_err().to_string();
         assert_eq!(error, "CPU 7 is not ours; there are [0, 1]");
+    }
+
+    /// Reads settings in the calling thread's namespace; `None` for one that this kernel lacks.
+    fn read(names: &[&str]) -> Vec<Option<String>> {
+        let read =
+            |name: &&str| std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok();
+        names.iter().map(|name| Some(read(name)?.trim().to_owned())).collect()
+    }
+
+    #[test]
+    fn the_stage_has_the_kernels_own_settings() {
+        let names = [
+            "net.ipv4.tcp_syncookies",
+            "net.core.somaxconn",
+            "net.ipv4.tcp_syn_linear_timeouts",
+            "net.ipv4.tcp_max_syn_backlog",
+            "net.ipv4.tcp_abort_on_overflow",
+            "net.ipv4.tcp_timestamps",
+        ];
+        let topology = Topology::best().unwrap();
+        if topology.kind == TopologyKind::Loopback {
+            return println!("skipped: {:?}", topology.warnings);
+        }
+        let fresh = NetworkNamespace::create().unwrap().enter(|| read(&names)).unwrap();
+        assert_eq!(fresh[0].as_deref(), Some("1"), "the kernel answers a full SYN queue with cookies");
+        for side in [&topology.server, &topology.client] {
+            assert_eq!(side.enter(|| Ok(read(&names))).unwrap(), fresh);
+        }
+        let server = topology.server.enter(|| Ok(read(&["net.ipv4.ip_local_port_range"]))).unwrap();
+        assert_ne!(server[0].as_deref(), Some("1024\t65535"), "the server's ports are the kernel's");
     }
 
     #[test]

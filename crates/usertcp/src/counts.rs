@@ -92,6 +92,8 @@ pub const CHALLENGES_PER_S: u32 = 1000;
 pub struct Shared {
     /// Totals.
     pub counts: Counts,
+    /// Retransmissions of a SYN before its timeout doubles: [`Config::syn_linear_timeouts`](crate::Config).
+    syn_linear_timeouts: u8,
     /// Bytes stored out of order.
     stored: usize,
     /// The start of the current second of challenge ACKs, and their number in it.
@@ -99,6 +101,16 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The state of a stack without connections.
+    pub fn new(syn_linear_timeouts: u8) -> Shared {
+        Shared { syn_linear_timeouts, ..Shared::default() }
+    }
+
+    /// The number of times that a SYN is sent again before its timeout doubles.
+    pub fn syn_linear_timeouts(&self) -> u8 {
+        self.syn_linear_timeouts
+    }
+
     /// Reserves room for `bytes` out of order; returns false without room.
     pub fn store(&mut self, bytes: usize) -> bool {
         let fits = self.stored + bytes <= STORED_MAX;

@@ -79,7 +79,8 @@ const RTT_MAX_MS: u32 = 8000;
 /// A longer round-trip time means that the echoed timestamp was not one of ours.
 const RTT_BELIEVED_MS: u32 = 60_000;
 
-/// SYN retransmissions before a connect times out (Linux: `tcp_syn_retries`).
+/// SYN retransmissions with a doubled timeout before a connect times out (Linux: `tcp_syn_retries`). Linear ones come
+/// before them.
 const SYN_RETRIES: u8 = 6;
 /// Retransmissions before a connection times out (Linux: `tcp_retries2`).
 const DATA_RETRIES: u8 = 15;
@@ -408,7 +409,7 @@ impl Endpoint {
             return None;
         }
         let limit = match self.state {
-            State::SynSent => SYN_RETRIES,
+            State::SynSent => SYN_RETRIES.saturating_add(shared.syn_linear_timeouts()),
             _ if self.marks.has(Marks::CLOSED) => CLOSED_RETRIES,
             _ => DATA_RETRIES,
         };
@@ -421,7 +422,8 @@ impl Endpoint {
             shared.counts.syns_again += 1;
             // Sends the SYN as if for the first time.
             self.next = self.unacked;
-            self.set_timer(now, RTO_FIRST_MS << (self.retries + 1));
+            let doubled = (self.retries + 1).saturating_sub(shared.syn_linear_timeouts());
+            self.set_timer(now, RTO_FIRST_MS << doubled);
         } else if self.unacked == self.next {
             shared.counts.window_probes += 1;
             self.marks.set(Marks::PROBE);

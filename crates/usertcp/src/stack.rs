@@ -58,6 +58,9 @@ pub struct Config {
     /// The caller's time zero on a clock that all runs share, such as CLOCK_MONOTONIC. Timestamps and
     /// sequence numbers follow it, so that they rise from one run to the next.
     pub epoch: Nanos,
+    /// The number of times that a SYN is sent again after a second each, before its timeout doubles. 4 is Linux's
+    /// `tcp_syn_linear_timeouts` since 6.5: SYNs again after 1, 2, 3, 4, 5, 7 and 11 s. 0 gives 1, 3 and 7 s.
+    pub syn_linear_timeouts: u8,
 }
 
 /// An event of a connection.
@@ -144,7 +147,7 @@ impl<L: Link> Stack<L> {
             bytes: Bytes::None,
             filled: Vec::new(),
             packets: 0,
-            shared: Shared::default(),
+            shared: Shared::new(config.syn_linear_timeouts),
         }
     }
 

@@ -95,7 +95,7 @@ fn answer(mut connection: TcpStream) -> io::Result<bool> {
 }
 
 fn stack<L: Link>(link: L, server: SocketAddr, net: SourceNet, seed: Seed, clock: &RealClock) -> Stack<L> {
-    Stack::new(link, Config { server, net, seed, epoch: Nanos::ZERO }, clock.now())
+    Stack::new(link, Config { server, net, seed, epoch: Nanos::ZERO, syn_linear_timeouts: 4 }, clock.now())
 }
 
 /// Runs `exchanges` exchanges, at most 50 at a time, until no connection is left. Returns their outcomes.

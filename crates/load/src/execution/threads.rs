@@ -93,11 +93,19 @@ fn over(
     let epoch = start.origin;
     // Each run has its own names: a server may still have connections of a run that was killed.
     let seed = plan.config.seed.child(&format!("TCP {thread} {}", epoch.0));
-    let config = usertcp::Config { server: plan.target, net, seed, epoch };
+    let syn_linear_timeouts = syn_linear_timeouts();
+    let config = usertcp::Config { server: plan.target, net, seed, epoch, syn_linear_timeouts };
     match link {
         AnyLink::Tun(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
         AnyLink::AfXdp(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
     }
+}
+
+/// Reads the kernel's setting, so that SYNs in user space are sent again as those of this namespace's sockets are. A kernel
+/// before Linux 6.5 has no such setting, and doubles the timeout at once.
+fn syn_linear_timeouts() -> u8 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_linear_timeouts").unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
 }
 
 /// The work of an engine.

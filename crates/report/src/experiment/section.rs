@@ -1,6 +1,7 @@
 //! One experiment on a page; a document of several experiments has one section for each.
 
 use analysis::Analysed;
+use experiment::Experiment;
 use record::experiment::Form;
 use record::{Manifest, TopologyKind};
 use serde::Serialize;
@@ -115,16 +116,38 @@ fn how(analysed: &Analysed) -> String {
         None => "point".to_owned(),
     };
     format!(
-        "{form}: {}, {} of each {each}, {place}; Linux {kernel}, {cpu}, {}.",
+        "{form}: {}, {} of each {each}, {place}; Linux {kernel}, {cpu}, {}.{}",
         plural(analysed.run.trials.len(), "trial", "trials"),
         plural(run.trials as usize, "repetition", "repetitions"),
         date(*started_unix_s),
+        kernel_settings(&analysed.experiment),
     )
+}
+
+/// Names the kernel settings that an experiment has of its own; empty if it has none.
+fn kernel_settings(experiment: &Experiment) -> String {
+    let settings = experiment.topology.sysctls.iter().map(|(name, value)| format!("{name} = {value}"));
+    let settings: Vec<String> = settings.collect();
+    if settings.is_empty() {
+        return String::new();
+    }
+    format!(" Kernel settings that differ from the kernel's own: {}.", settings.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernel_settings_of_an_experiment_are_named() {
+        let file = "title = 't'\nserver = [{ name = 's' }]\nload = [{ name = 'l', rate = '9' }]\n";
+        let settings = |more: &str| kernel_settings(&Experiment::parse(&format!("{file}{more}")).unwrap());
+        assert_eq!(settings(""), "");
+        assert_eq!(
+            settings("topology = { sysctls = { 'net.ipv4.tcp_syncookies' = 0 } }"),
+            " Kernel settings that differ from the kernel's own: net.ipv4.tcp_syncookies = 0."
+        );
+    }
 
     #[test]
     fn lines_of_a_paragraph_are_joined() {

@@ -18,6 +18,7 @@ pub fn warnings(analysed: &Analysed) -> Vec<String> {
             run.planned
         ));
     }
+    warnings.extend(earlier_stage(analysed));
     warnings.extend(run.topology.warnings.iter().cloned());
     warnings.extend(run.warnings.iter().cloned());
     for server in &run.servers {
@@ -28,6 +29,19 @@ pub fn warnings(analysed: &Analysed) -> Vec<String> {
     warnings.extend(flaws(analysed));
     warnings.extend(in_flight(analysed));
     warnings
+}
+
+/// Names kernel settings of earlier versions, which turned SYN cookies off for every server: dropped final ACKs then fill
+/// the SYN queue, and servers stand idle while they refuse.
+fn earlier_stage(analysed: &Analysed) -> Option<String> {
+    const COOKIES: &str = "net.ipv4.tcp_syncookies";
+    let asked = analysed.experiment.topology.sysctls.contains_key(COOKIES);
+    let off = analysed.run.run.manifest.sysctls.get(COOKIES).is_some_and(|value| value == "0");
+    (off && !asked).then(|| {
+        "Measured with SYN cookies off, which is not the kernel's own setting: what it says of loads past a server's \
+         capacity must be measured again."
+            .to_owned()
+    })
 }
 
 /// Says how many requests had not ended when their trial did, where they are a hundredth or more.

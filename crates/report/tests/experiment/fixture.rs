@@ -114,7 +114,7 @@ fn manifest() -> Manifest {
         cpus: 2,
         cpus_allowed: "0-1".to_owned(),
         descriptor_limit: Some(20_000),
-        sysctls: BTreeMap::from([("net.ipv4.tcp_syncookies".to_owned(), "0".to_owned())]),
+        sysctls: BTreeMap::from([("net.ipv4.tcp_syncookies".to_owned(), "1".to_owned())]),
     }
 }
 

@@ -59,6 +59,19 @@ fn a_report_is_made_again_byte_for_byte() {
 }
 
 #[test]
+fn a_record_of_the_earlier_stage_warns() {
+    const WARNING: &str = "Measured with SYN cookies off";
+    assert!(!page(run()).contains(WARNING));
+    let mut old = run();
+    old.run.manifest.sysctls.insert("net.ipv4.tcp_syncookies".to_owned(), "0".to_owned());
+    assert!(page(old.clone()).contains(WARNING));
+    let own = "[topology]\nsysctls = { 'net.ipv4.tcp_syncookies' = 0 }\n\n[[server]]";
+    old.run.text = old.run.text.replacen("[[server]]", own, 1);
+    let page = page(old);
+    assert!(!page.contains(WARNING) && page.contains("net.ipv4.tcp_syncookies = 0"), "its own setting");
+}
+
+#[test]
 fn everything_a_page_links_to_is_there() {
     let dir = tempfile::tempdir().unwrap();
     write(&run(), dir.path());

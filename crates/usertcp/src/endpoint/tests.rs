@@ -72,6 +72,28 @@ fn an_answer_that_comes_before_its_late_timer_is_measured_whole() {
     assert_eq!(endpoint.backed_off(0), 1200 + 4 * 600);
 }
 
+/// The times at which an endpoint sends its SYN when nobody answers, in ms; the last one is the time of its failure.
+fn syns_without_answer(syn_linear_timeouts: u8) -> Vec<u32> {
+    let mut shared = Shared::new(syn_linear_timeouts);
+    let mut endpoint = Endpoint::connect(Seq(100), 1460, Window::Open);
+    let (mut now, mut times) = (Millis(0), Vec::new());
+    loop {
+        times.push(now.0);
+        while endpoint.transmit(now).is_some() {}
+        let Some(due) = endpoint.deadline(now) else { return times };
+        now = due;
+        endpoint.on_timer(now, &mut shared);
+    }
+}
+
+#[test]
+fn syns_are_sent_again_as_by_linux() {
+    let seconds = [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67, 131].map(|second| second * 1000);
+    assert_eq!(syns_without_answer(4), seconds, "tcp_syn_linear_timeouts = 4");
+    let seconds = [0, 1, 3, 7, 15, 31, 63, 127].map(|second| second * 1000);
+    assert_eq!(syns_without_answer(0), seconds, "tcp_syn_linear_timeouts = 0");
+}
+
 #[test]
 fn the_window_grows_with_what_is_delivered_up_to_its_limit() {
     let mut shared = Shared::default();

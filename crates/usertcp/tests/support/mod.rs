@@ -111,7 +111,8 @@ impl Link for ClientEnd {
 
 /// A stack on a wire, at time zero.
 pub fn stack(wire: &Wire, seed: Seed, epoch: Nanos) -> Stack<ClientEnd> {
-    Stack::new(wire.client_end(), Config { server: server(), net: net(), seed, epoch }, Nanos::ZERO)
+    let config = Config { server: server(), net: net(), seed, epoch, syn_linear_timeouts: 4 };
+    Stack::new(wire.client_end(), config, Nanos::ZERO)
 }
 
 /// The byte at an offset of a direction's stream; the two directions differ.

@@ -83,7 +83,8 @@ fn af_xdp_net() -> SourceNet {
 
 fn measure<L: Link>(options: &IdleOptions, link: L, net: SourceNet) -> anyhow::Result<Costs> {
     let clock = RealClock::new();
-    let config = Config { server: options.server, net, seed: Seed(1), epoch: Nanos::ZERO };
+    let config =
+        Config { server: options.server, net, seed: Seed(1), epoch: Nanos::ZERO, syn_linear_timeouts: 4 };
     let mut stack = Stack::new(link, config, clock.now());
     let before = anonymous_memory(std::process::id())?;
     open(&mut stack, &clock, options.connections)?;
