@@ -71,9 +71,9 @@ const PAGES: [Page; 9] = [
         file: "results/status.md",
         introduction: STATUS,
         sources: &[
-            "server/src/admin.rs",
-            "server/src/counters.rs",
-            "server/src/overload_control.rs",
+            "server/src/operation/admin.rs",
+            "server/src/ground/counters.rs",
+            "server/src/connections/overload_control.rs",
             "bpf/src/admission.rs",
         ],
         documents: &["StatusPage"],

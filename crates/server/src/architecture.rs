@@ -16,15 +16,15 @@ use std::net::SocketAddr;
 
 use base::Limit;
 
-use crate::accept::AcceptLimit;
-use crate::admin_access::AdminAddress;
-use crate::choices::{Choice, Driver, Switch, URING};
-use crate::config::{LogFormat, ServeConfig};
-use crate::error::ServeError;
+use crate::config::serve::{LogFormat, ServeConfig};
+use crate::connections::accept::AcceptLimit;
+use crate::ground::admin_access::AdminAddress;
+use crate::ground::choices::{Choice, Driver, Switch, URING};
+use crate::ground::error::ServeError;
+use crate::ground::setting::AnySetting;
+use crate::ground::threads::LoopHandle;
 use crate::plan::Plan;
 use crate::processes::Work;
-use crate::setting::AnySetting;
-use crate::threads::LoopHandle;
 
 /// All architectures, the default first.
 pub const ALL: &[&Architecture] = &[

@@ -1,15 +1,15 @@
 //! A trial of a configuration without a server: opens its directories, certificates and logs, but no address.
 
-use crate::accept::LiveLimit;
-use crate::access_log;
 use crate::architecture::Architecture;
-use crate::certificates::Certificates;
-use crate::config::ServeConfig;
-use crate::confinement::become_account;
-use crate::error::ServeError;
-use crate::hosts;
+use crate::config::hosts;
+use crate::config::serve::ServeConfig;
+use crate::connections::accept::LiveLimit;
+use crate::ground::error::ServeError;
+use crate::observation::access_log;
+use crate::operation::certificates::Certificates;
+use crate::operation::confinement::become_account;
+use crate::operation::upgrade;
 use crate::plan::Plan;
-use crate::upgrade;
 
 /// The result of a trial without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 //! the program compares whole requests, with their `Host`.
 //!
 //! Leaves out the program and its maps (`bpf`), and the list of architectures with a kernel cache
-//! ([`Choice::KernelCache`](crate::choices::Choice)).
+//! ([`Choice::KernelCache`](crate::ground::choices::Choice)).
 //!
 //! Invariants: an object is valid for a second after the last check of its file, so a keeper that hangs cannot keep
 //! an old file alive. Loops never wait for the keeper. Without the program the server serves as if the cache were
@@ -33,10 +33,10 @@ use site::Hosts;
 use sys::netlink::SocketDiagnostics;
 use sys::socket::local_address;
 
-use crate::counters::KernelCacheCounts;
-use crate::error::ServeError;
-use crate::listener::Listener;
-use crate::threads::LoopHandle;
+use crate::ground::counters::KernelCacheCounts;
+use crate::ground::error::ServeError;
+use crate::ground::listener::Listener;
+use crate::ground::threads::LoopHandle;
 use hot::Candidate;
 pub use hot::Observer;
 pub use keeper::Materials;

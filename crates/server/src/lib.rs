@@ -12,82 +12,56 @@
 //! and what each does. The admin interface is a small server on a thread of its own, so that it answers while the server
 //! is overloaded.
 //!
-//! The other modules:
+//! Each room uses only rooms below it:
 //!
-//! - settings: `config`, `choices` and `setting`, already checked; `settings`, which may be replaced while the server
-//!   runs;
-//! - start and end: `run`, `upgrade`, `service_manager`, `plan`, `processes`, `scoreboard`, `config_text`, `threads`,
-//!   `stop`, `error`; `confinement` and `privileges`, which give up rights at the start; `check`, which tries a
-//!   configuration without starting a server;
-//! - connections: `listener`, `accept`, `clients`, `proxy_protocol`, `slots`, `idle`, `refusals`, `refusal_loop`,
-//!   `overload_control`, and `instructions`, its word to threads and processes that serve;
-//! - answers: `hosts`, `service`, `unavailable`, `kernel_cache`, `certificates`, `access_log`, `load_report`;
-//! - observation: `counters`, `admin`, `admin_access`, `side_servers`, the small servers beside the main one, and
-//!   `agent_check`, which tells a load balancer the server's weight.
+//! - `run` starts and stops a server; `check` tries a configuration without starting one;
+//! - [`architecture`]: which threads and processes exist, and what each does;
+//! - `operation`: the admin interface, upgrades, confinement, systemd;
+//! - [`processes`], the workers that are processes, and `refusal_loop`, which answers refused connections;
+//! - `plan`: what an architecture gets from `run`, for its threads;
+//! - `service`, the answers, and `kernel_cache`, the answers that the kernel gives;
+//! - `driver`: bytes between sockets and protocols;
+//! - `observation`: the access log and reports to load balancers;
+//! - `config`, checked settings, and `connections`, who is let in, and for how long;
+//! - `ground`: counters, signs to stop, errors, threads, listeners.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod accept;
-mod access_log;
-mod admin;
-mod admin_access;
-mod agent_check;
 pub mod architecture;
-mod certificates;
 mod check;
-mod choices;
-mod clients;
 mod config;
-mod config_text;
-mod confinement;
-mod counters;
+mod connections;
 mod driver;
-mod error;
-mod hosts;
-mod idle;
-mod instructions;
+mod ground;
 mod kernel_cache;
-mod listener;
-mod load_report;
-mod overload_control;
+mod observation;
+mod operation;
 mod plan;
-mod privileges;
 pub mod processes;
-pub mod proxy_protocol;
 mod refusal_loop;
-mod refusals;
 mod run;
-mod scoreboard;
 mod service;
-mod service_manager;
-mod setting;
-mod settings;
-mod side_servers;
-mod slots;
-mod stop;
-mod threads;
-mod unavailable;
-mod upgrade;
 
-pub use accept::{AcceptLimit, LiveLimit};
-pub use admin::metrics::samples as sample_metrics;
-pub use admin_access::{AdminAddress, Token};
 pub use architecture::Architecture;
 pub use check::{Checked, check};
-pub use choices::{Driver, OverloadHook, Switch, URING, queue_target};
-pub use clients::{ClientSettings, Network};
-pub use config::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
+pub use config::serve::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
-pub use confinement::Confined;
-pub use counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
-pub use error::ServeError;
-pub use overload_control::{Overload, QueueFigures};
+pub use connections::accept::{AcceptLimit, LiveLimit};
+pub use connections::clients::{ClientSettings, Network};
+pub use connections::overload_control::{Overload, QueueFigures};
+pub use connections::proxy_protocol;
+pub use ground::admin_access::{AdminAddress, Token};
+pub use ground::choices::{Driver, OverloadHook, Switch, URING, queue_target};
+pub use ground::counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
+pub use ground::error::ServeError;
+pub use ground::setting::{AnySetting, Chosen, Declaration};
+pub use operation::admin::metrics::samples as sample_metrics;
+pub use operation::confinement::Confined;
+pub use operation::side_servers::Page;
+pub use operation::upgrade::run_starter;
 pub use plan::DEFAULT_DISPATCH;
 pub use refusal_loop::DESCRIPTORS as REFUSAL_DESCRIPTORS;
 pub use run::{Drained, Reread, Server};
-pub use setting::{AnySetting, Chosen, Declaration};
-pub use side_servers::Page;
 pub use tls::Files as CertificateFiles;
-pub use upgrade::run_starter;

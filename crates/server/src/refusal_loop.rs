@@ -22,19 +22,19 @@ use dispatch::{Dispatcher, Mechanism};
 use http1::{Request, Response, Service};
 use sys::socket::AcceptQueue;
 
-use crate::accept::{Accepted, Arrived, Short};
-use crate::access_log::LoopLog;
-use crate::counters::{Board, LoopCounts};
+use crate::connections::accept::{Accepted, Arrived, Short};
+use crate::connections::refusals::{MOST_WAITING, RESERVE, Refusals, TurnedAway};
+use crate::connections::slots::Share;
 use crate::driver::event_loop::{Arrivals, News, Parts};
 use crate::driver::readiness::{self, ByPhases};
 use crate::driver::socket_service::SocketService;
-use crate::error::{ServeError, system};
+use crate::ground::counters::{Board, LoopCounts};
+use crate::ground::error::{ServeError, system};
+use crate::ground::stop::Stop;
+use crate::ground::threads::{LoopHandle, start_thread};
+use crate::ground::unavailable::unavailable;
+use crate::observation::access_log::LoopLog;
 use crate::plan::Plan;
-use crate::refusals::{MOST_WAITING, RESERVE, Refusals, TurnedAway};
-use crate::slots::Share;
-use crate::stop::Stop;
-use crate::threads::{LoopHandle, start_thread};
-use crate::unavailable::unavailable;
 
 /// Connections answered at once. A loop of this size on poll(2) takes some 20 us per wait.
 const MOST_OPEN: usize = 256;

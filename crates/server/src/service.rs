@@ -12,9 +12,9 @@ use http1::{FileRange, Request, Response, Service};
 use site::{File, Hosts, Sites};
 
 use crate::driver::socket_service::SocketService;
+use crate::ground::unavailable::unavailable;
 use crate::kernel_cache::Observer;
-use crate::load_report::LoadReports;
-use crate::unavailable::unavailable;
+use crate::observation::load_report::LoadReports;
 
 /// Stripes of a shared cache. With 16, two processors rarely want the same stripe, and each still holds enough.
 const STRIPES: usize = 16;

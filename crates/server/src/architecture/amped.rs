@@ -46,17 +46,17 @@ use std::rc::Rc;
 use site::Sites;
 
 use super::Architecture;
-use crate::accept::AcceptLimit;
-use crate::choices::Choice;
-use crate::config::ServeConfig;
+use crate::config::serve::ServeConfig;
+use crate::connections::accept::AcceptLimit;
 use crate::driver::event_loop::Parts;
 use crate::driver::readiness::ByPhases;
-use crate::error::ServeError;
+use crate::ground::choices::Choice;
+use crate::ground::error::ServeError;
+use crate::ground::setting::{Declaration, Setting, number_in};
+use crate::ground::threads::{LoopHandle, start_thread};
 use crate::plan::{Plan, addresses, run_on};
 use crate::processes::{Fleet, Role};
 use crate::service::Costly;
-use crate::setting::{Declaration, Setting, number_in};
-use crate::threads::{LoopHandle, start_thread};
 use helpers::Helpers;
 use service::AmpedSite;
 

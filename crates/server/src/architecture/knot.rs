@@ -29,15 +29,15 @@ use base::Limit;
 use dispatch::Mechanism;
 
 use super::Architecture;
-use crate::accept::AcceptLimit;
-use crate::choices::{Choice, named};
+use crate::connections::accept::AcceptLimit;
 use crate::driver::event_loop::Parts;
 use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
-use crate::error::ServeError;
+use crate::ground::choices::{Choice, named};
+use crate::ground::error::ServeError;
+use crate::ground::setting::{Declaration, Setting};
+use crate::ground::threads::{LoopHandle, start_thread};
 use crate::plan::{Plan, addresses, on_mechanism};
-use crate::setting::{Declaration, Setting};
-use crate::threads::{LoopHandle, start_thread};
 
 /// Default number of threads of Knot-C [Brecht 2004, 4].
 const THREADS: usize = 1000;

@@ -44,28 +44,28 @@ use overload::law::Sessions;
 
 use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
-use crate::accept::{AcceptLimit, Acceptor, Arrived, Short};
-use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Choice, PROCESSES, Processes, WAKE, Wake};
-use crate::config::ServeConfig;
-use crate::counters::{Board, Counters, LoopCounts};
+use crate::config::serve::ServeConfig;
+use crate::connections::accept::{AcceptLimit, Acceptor, Arrived, Short};
+use crate::connections::overload_control::AcceptControl;
+use crate::connections::overload_control::ControlledQueue;
+use crate::connections::slots::Share;
 use crate::driver::full_pool::{self, Pool, State};
 use crate::driver::idle_threads::IdleThreads;
 use crate::driver::kernel_threads::{AcceptingThread, Controller, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::{Waiters, readable, sleep};
-use crate::error::{ServeError, system};
-use crate::listener::Listener;
-use crate::overload_control::AcceptControl;
-use crate::overload_control::ControlledQueue;
+use crate::ground::choices::{Choice, PROCESSES, Processes, WAKE, Wake};
+use crate::ground::counters::{Board, Counters, LoopCounts};
+use crate::ground::error::{ServeError, system};
+use crate::ground::listener::Listener;
+use crate::ground::scoreboard::{IDLE_FROM, Slot};
+use crate::ground::stop::Stop;
+use crate::ground::threads::{LoopHandle, start_thread};
+use crate::observation::access_log::{LogSender, LoopLog};
 use crate::plan::{Plan, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
-use crate::scoreboard::{IDLE_FROM, Slot};
 use crate::service::{Costly, SharedSite};
-use crate::slots::Share;
-use crate::stop::Stop;
-use crate::threads::{LoopHandle, start_thread};
 
 /// The supported ways to wake workers, the default first. A worker's own accept queue would lose its connections with
 /// the worker.

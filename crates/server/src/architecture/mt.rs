@@ -29,24 +29,24 @@ use std::thread::{Builder, Scope};
 use base::lock;
 
 use super::Architecture;
-use crate::accept::{AcceptLimit, Acceptor};
-use crate::access_log::{LogSender, LoopLog};
-use crate::choices::{Choice, Switch, WAKE, Wake, named};
-use crate::config::ServeConfig;
-use crate::counters::Board;
+use crate::config::serve::ServeConfig;
+use crate::connections::accept::{AcceptLimit, Acceptor};
+use crate::connections::overload_control::{AcceptControl, ControlledQueue};
+use crate::connections::settings::LiveSettings;
+use crate::connections::slots::Share;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
-use crate::error::{ServeError, system};
-use crate::listener::Listener;
-use crate::overload_control::{AcceptControl, ControlledQueue};
+use crate::ground::choices::{Choice, Switch, WAKE, Wake, named};
+use crate::ground::counters::Board;
+use crate::ground::error::{ServeError, system};
+use crate::ground::listener::Listener;
+use crate::ground::setting::{Declaration, Setting};
+use crate::ground::stop::Stop;
+use crate::ground::threads::{EndsTheServer, LoopHandle, start_thread};
+use crate::observation::access_log::{LogSender, LoopLog};
 use crate::plan::{Plan, addresses};
 use crate::service::{Costly, SharedSite};
-use crate::setting::{Declaration, Setting};
-use crate::settings::LiveSettings;
-use crate::slots::Share;
-use crate::stop::Stop;
-use crate::threads::{EndsTheServer, LoopHandle, start_thread};
 
 /// Default threads of a pool: Apache's MaxClients in the paper.
 const POOL: usize = 150;

@@ -17,13 +17,13 @@
 use overload::hook::Routing;
 
 use super::Architecture;
-use crate::accept::AcceptLimit;
-use crate::choices::{Choice, WAKE, Wake};
-use crate::config::ServeConfig;
+use crate::config::serve::ServeConfig;
+use crate::connections::accept::AcceptLimit;
 use crate::driver::readiness::ByPhases;
-use crate::error::ServeError;
+use crate::ground::choices::{Choice, WAKE, Wake};
+use crate::ground::error::ServeError;
+use crate::ground::threads::LoopHandle;
 use crate::plan::Plan;
-use crate::threads::LoopHandle;
 
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",

@@ -25,17 +25,17 @@ use std::sync::Arc;
 use base::Limit;
 
 use super::Architecture;
-use crate::accept::AcceptLimit;
-use crate::choices::Choice;
-use crate::counters::Board;
+use crate::connections::accept::AcceptLimit;
+use crate::connections::slots::Share;
 use crate::driver::stages::{Parts, Pipeline, SedaSettings};
-use crate::error::{ServeError, system};
+use crate::ground::choices::Choice;
+use crate::ground::counters::Board;
+use crate::ground::error::{ServeError, system};
+use crate::ground::setting::{Declaration, Setting};
+use crate::ground::stop::Stop;
+use crate::ground::threads::{LoopHandle, start_thread};
 use crate::plan::{Plan, addresses, on_mechanism};
 use crate::service::SharedSite;
-use crate::setting::{Declaration, Setting};
-use crate::slots::Share;
-use crate::stop::Stop;
-use crate::threads::{LoopHandle, start_thread};
 
 static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
     flag: "--seda",

@@ -12,12 +12,12 @@
 //! which sleep until they are needed.
 
 use super::Architecture;
-use crate::accept::AcceptLimit;
-use crate::choices::Choice;
+use crate::connections::accept::AcceptLimit;
 use crate::driver::readiness::ByPhases;
-use crate::error::ServeError;
+use crate::ground::choices::Choice;
+use crate::ground::error::ServeError;
+use crate::ground::threads::LoopHandle;
 use crate::plan::Plan;
-use crate::threads::LoopHandle;
 
 pub const SPED: Architecture = Architecture {
     name: "sped",

@@ -24,12 +24,12 @@
 use base::Limit;
 
 use super::Architecture;
-use crate::accept::AcceptLimit;
-use crate::choices::Choice;
+use crate::connections::accept::AcceptLimit;
 use crate::driver::readiness::UntilEmpty;
-use crate::error::ServeError;
+use crate::ground::choices::Choice;
+use crate::ground::error::ServeError;
+use crate::ground::threads::LoopHandle;
 use crate::plan::Plan;
-use crate::threads::LoopHandle;
 
 pub const TUX: Architecture = Architecture {
     name: "tux",

@@ -29,8 +29,8 @@ use super::lender::Lender;
 use super::machine::Machine;
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, move_bytes, send, shut_down};
-use crate::accept::Arrived;
-use crate::listener::are_passed_on;
+use crate::connections::accept::Arrived;
+use crate::ground::listener::are_passed_on;
 
 /// The terms of a wait for a connection.
 #[derive(Clone, Copy, Debug)]

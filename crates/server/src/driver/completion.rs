@@ -45,7 +45,7 @@ use super::event_loop::{
 };
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, receive};
-use crate::accept::{Arrived, Look, peer_of};
+use crate::connections::accept::{Arrived, Look, peer_of};
 
 /// The most accepts in flight on one listener: the default length of its queue.
 const MOST_ACCEPTS: usize = 4096;

@@ -16,7 +16,7 @@
 
 use base::Nanos;
 
-use crate::accept::RECLAIM_PAUSE;
+use crate::connections::accept::RECLAIM_PAUSE;
 
 /// The interval of checks for a full pool while some members are busy. It bounds the delay until a newcomer's wait is
 /// noticed. Twenty checks a second cost nothing.

@@ -13,9 +13,9 @@ use std::net::SocketAddr;
 
 use base::Nanos;
 
-use crate::clients::{Admission, Clients};
-use crate::counters::LoopCounts;
-use crate::proxy_protocol::{Header, Heard};
+use crate::connections::clients::{Admission, Clients};
+use crate::connections::proxy_protocol::{Header, Heard};
+use crate::ground::counters::LoopCounts;
 
 /// The state of a connection's first bytes. If it is open, they belong to TLS or HTTP.
 #[derive(Default)]

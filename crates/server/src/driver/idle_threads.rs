@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use base::{Key, Nanos, Slab, lock};
 use rustix::net::{RecvFlags, Shutdown};
 
-use crate::idle::IdleList;
+use crate::connections::idle::IdleList;
 
 /// The most idle connections with a new request that one call passes over. Their threads are about to leave.
 const MOST_PASSED_OVER: usize = 16;

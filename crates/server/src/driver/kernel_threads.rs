@@ -41,14 +41,14 @@ use super::idle_threads::{IdleThreads, Leaving, Reclaimed};
 use super::lender::Lender;
 use super::socket_service::SocketService;
 use super::waiters::{self, Waiters, readable, sleep};
-use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
-use crate::choices::Wake;
-use crate::counters::{Board, Counters, LoopCounts};
-use crate::instructions;
-use crate::listener::{Listener, are_passed_on};
-use crate::overload_control::AcceptControl;
-use crate::slots::Share;
-use crate::stop::Stop;
+use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::connections::overload_control::AcceptControl;
+use crate::connections::slots::Share;
+use crate::ground::choices::Wake;
+use crate::ground::counters::{Board, Counters, LoopCounts};
+use crate::ground::instructions;
+use crate::ground::listener::{Listener, are_passed_on};
+use crate::ground::stop::Stop;
 
 /// The state that the threads of a group share.
 pub struct Group {
@@ -511,12 +511,12 @@ mod tests {
     use http1::server::Settings;
 
     use super::*;
-    use crate::accept::{AcceptLimit, LiveLimit};
+    use crate::connections::accept::{AcceptLimit, LiveLimit};
+    use crate::connections::refusals::Refusals;
+    use crate::connections::settings::LiveSettings;
     use crate::driver::full_pool::Pool;
-    use crate::listener::{connect, listen};
+    use crate::ground::listener::{connect, listen};
     use crate::refusal_loop::Unavailable;
-    use crate::refusals::Refusals;
-    use crate::settings::LiveSettings;
 
     fn group(share: &Share, wake: Wake) -> Group {
         let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();

@@ -17,9 +17,9 @@ use sys::socket::since_received;
 
 use super::machine::{Lent, Machine};
 use super::socket_service::SocketService;
-use crate::access_log::LoopLog;
-use crate::counters::{Counters, LoopCounts, PUBLISH_EVERY};
-use crate::settings::LiveSettings;
+use crate::connections::settings::LiveSettings;
+use crate::ground::counters::{Counters, LoopCounts, PUBLISH_EVERY};
+use crate::observation::access_log::LoopLog;
 
 /// The most bytes of a read, and the most that a slow client can make the server read ahead.
 pub(super) const RECEIVE_BYTES: usize = 64 * 1024;

@@ -28,12 +28,12 @@ use tls::{Asked, Event, Session, Sessions, is_a_request};
 
 use super::gate::{Gate, Passed};
 use super::http::{Http, Version};
-use crate::accept::Arrived;
-use crate::clients::{Admission, Permit};
-use crate::counters::LoopCounts;
-use crate::listener::are_passed_on;
-use crate::settings::LiveSettings;
-use crate::unavailable::too_many_requests;
+use crate::connections::accept::Arrived;
+use crate::connections::clients::{Admission, Permit};
+use crate::connections::settings::LiveSettings;
+use crate::ground::counters::LoopCounts;
+use crate::ground::listener::are_passed_on;
+use crate::ground::unavailable::too_many_requests;
 
 /// An open file.
 type Handle = Arc<OwnedFd>;

@@ -22,7 +22,7 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger, Waited};
 use super::event_loop::{Arrivals, EventLoop, Life, Listeners, LoopState, Parts, STOP, Tell, listener_token};
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, send};
-use crate::accept::Arrived;
+use crate::connections::accept::Arrived;
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 
 /// The token of [`SocketService::notices`].

@@ -245,11 +245,11 @@ mod tests {
     use http1::{Body, FileRange, HttpDate, Request, Response, Service, Status};
 
     use super::*;
-    use crate::accept::Arrived;
-    use crate::counters::LoopCounts;
+    use crate::connections::accept::Arrived;
+    use crate::connections::settings::LiveSettings;
+    use crate::connections::slots::Share;
     use crate::driver::http::http2_requests;
-    use crate::settings::LiveSettings;
-    use crate::slots::Share;
+    use crate::ground::counters::LoopCounts;
 
     /// More than a socket's buffer holds.
     const CONTENT_BYTES: usize = 1 << 20;

@@ -36,10 +36,10 @@ use dispatch::Dispatcher;
 
 use super::lender::Lender;
 use super::socket_service::SocketService;
-use crate::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
-use crate::idle::IdleList;
-use crate::listener::Listener;
-use crate::overload_control::AcceptControl;
+use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::connections::idle::IdleList;
+use crate::connections::overload_control::AcceptControl;
+use crate::ground::listener::Listener;
 
 /// Address space of a stack. In a development build the deepest paths use a quarter of it: 128 fields, 60 ranges, the
 /// lookup of a name of 7000 bytes. A TLS handshake with a 4096-bit RSA key uses a third.

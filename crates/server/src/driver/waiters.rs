@@ -40,9 +40,9 @@ use sys::poll::{self, PollFd};
 use sys::shared::SharedArray;
 use wake::Mutex;
 
-use crate::accept::LiveLimit;
-use crate::choices::Wake;
-use crate::listener::Listener;
+use crate::connections::accept::LiveLimit;
+use crate::ground::choices::Wake;
+use crate::ground::listener::Listener;
 
 /// The mutex and the futex have a cache line each.
 const MUTEX: usize = 0;

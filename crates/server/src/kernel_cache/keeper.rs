@@ -15,12 +15,12 @@ use sys::poll::{self, PollFd, bits};
 
 use super::SharedCache;
 use super::hot::{Candidate, Key};
-use crate::access_log::{LogSender, LoopLog};
-use crate::counters::{Board, KernelCacheCounts};
-use crate::error::{ServeError, system};
-use crate::settings::LiveSettings;
-use crate::stop::Stop;
-use crate::threads::{LoopHandle, start_thread};
+use crate::connections::settings::LiveSettings;
+use crate::ground::counters::{Board, KernelCacheCounts};
+use crate::ground::error::{ServeError, system};
+use crate::ground::stop::Stop;
+use crate::ground::threads::{LoopHandle, start_thread};
+use crate::observation::access_log::{LogSender, LoopLog};
 
 /// Time between two turns of the keeper: the greatest delay of a new date and of a line in the access log.
 const TURN: Nanos = Nanos::from_millis(50);

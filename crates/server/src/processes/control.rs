@@ -13,7 +13,7 @@ use sys::passing;
 pub use sys::passing::Sent;
 use sys::poll::{self, PollFd};
 
-use crate::listener::pass_on;
+use crate::ground::listener::pass_on;
 
 /// Maximum size of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;

@@ -23,13 +23,13 @@ use sys::epoll::{self, Operation, bits};
 use sys::process::{Child, Program, Streams, this_very_program};
 
 use super::control::{Control, Kind, Message, PASSED_ON, Received, Sent, in_memory};
-use crate::config_text::ConfigText;
-use crate::counters::Board;
-use crate::error::{ServeError, system};
-use crate::instructions::Instructions;
-use crate::listener::are_passed_on;
+use crate::ground::config_text::ConfigText;
+use crate::ground::counters::Board;
+use crate::ground::error::{ServeError, system};
+use crate::ground::instructions::Instructions;
+use crate::ground::listener::are_passed_on;
+use crate::ground::scoreboard::Scoreboard;
 use crate::plan::Plan;
-use crate::scoreboard::Scoreboard;
 
 const FIRST_DELAY: Nanos = Nanos::from_millis(100);
 const LONGEST_DELAY: Nanos = Nanos::from_secs(10);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use base::Nanos;
 
 use super::fleet::Fleet;
-use crate::scoreboard::IDLE_FROM;
+use crate::ground::scoreboard::IDLE_FROM;
 
 /// The time that a worker may take to close a connection before another worker is asked.
 const PATIENCE: Nanos = Nanos::from_millis(10);

@@ -10,15 +10,15 @@ use sys::signal;
 use tls::Sessions;
 
 use super::control::{Changed, Control, Heard, Kind, Message, Received, garbled, read_memory, read_text};
-use crate::accept::LiveLimit;
-use crate::access_log;
-use crate::choices::Switch;
-use crate::config::ServeConfig;
-use crate::counters::{Board, Counters};
-use crate::error::{ServeError, system};
-use crate::hosts::{self, LiveHosts};
+use crate::config::hosts::{self, LiveHosts};
+use crate::config::serve::ServeConfig;
+use crate::connections::accept::LiveLimit;
+use crate::ground::choices::Switch;
+use crate::ground::counters::{Board, Counters};
+use crate::ground::error::{ServeError, system};
+use crate::ground::scoreboard::{Layout, Slot};
+use crate::observation::access_log;
 use crate::plan::Plan;
-use crate::scoreboard::{Layout, Slot};
 
 const STDIN: RawFd = 0;
 

@@ -11,7 +11,7 @@ use rustix::io::{pread, retry_on_intr};
 use site::Sites;
 
 use super::need::{Need, TOUCH_BYTES};
-use crate::error::{ServeError, system};
+use crate::ground::error::{ServeError, system};
 use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
 
 /// Fetches on the parent's request until the parent tells it to end. Blocks.

@@ -10,7 +10,7 @@ use dispatch::Token;
 
 use super::errands::Errands;
 use super::need::{Need, read_notice};
-use crate::counters::HelperCounts;
+use crate::ground::counters::HelperCounts;
 use crate::processes::{Event, Fleet, Sent};
 
 /// Time for helpers to end. No connection waits for their last fetches.

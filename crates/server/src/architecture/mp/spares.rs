@@ -7,8 +7,8 @@
 //!
 //! Deviation: Apache also ends workers after a number of connections (MaxConnectionsPerChild), against leaks.
 
-use crate::error::ServeError;
-use crate::setting::{Chosen, Declaration, Setting, number_in};
+use crate::ground::error::ServeError;
+use crate::ground::setting::{Chosen, Declaration, Setting, number_in};
 
 /// Maximum value of the settings.
 const MOST: usize = 10_000;

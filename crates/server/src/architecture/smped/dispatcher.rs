@@ -28,13 +28,13 @@ use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
 use super::relief::Relief;
 use super::{PATIENCE, START_PAUSE};
-use crate::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
-use crate::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
+use crate::connections::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
 use crate::driver::full_pool::STILL;
-use crate::error::ServeError;
+use crate::ground::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
+use crate::ground::error::ServeError;
+use crate::ground::stop::Stop;
 use crate::processes::{self, Fleet, Reclaims};
-use crate::stop::Stop;
 
 /// Tokens of the fleet's descriptor and of the stop. No listener has them, because a listener's generation is
 /// 0.

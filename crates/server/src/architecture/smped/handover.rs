@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Nanos;
 
 use super::messages::{Handed, pack};
+use crate::ground::scoreboard::IDLE_FROM;
 use crate::processes::{Fleet, Sent};
-use crate::scoreboard::IDLE_FROM;
 
 /// The words of a worker in shared memory, beside [`IDLE_FROM`].
 pub const NEXT: usize = IDLE_FROM + 1;

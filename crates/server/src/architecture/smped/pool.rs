@@ -27,7 +27,7 @@ use super::resources::{Resources, Surplus};
 use super::scheduler::{Choice, Load, Reason, Scheduler};
 use crate::architecture::smped::Schedule;
 use crate::architecture::smped::settings::SmpedSettings;
-use crate::counters::Decisions;
+use crate::ground::counters::Decisions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -29,7 +29,7 @@ use sys::cpu::IdleTime;
 use sys::proc_file::ProcFile;
 
 use super::handover;
-use crate::confinement::PROCESSORS;
+use crate::operation::confinement::PROCESSORS;
 
 /// The word of a worker in shared memory, beside those of the hand-over: the sum of its turns in nanoseconds.
 const IN_TURNS: usize = handover::WORDS;

@@ -48,14 +48,14 @@ use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
 use super::{PATIENCE, START_PAUSE, role, smped_settings};
 use crate::architecture::smped::settings::SmpedSettings;
-use crate::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::driver::waiters::{readable, sleep};
-use crate::error::{ServeError, system};
+use crate::ground::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
+use crate::ground::error::{ServeError, system};
+use crate::ground::scoreboard::IDLE_FROM;
+use crate::ground::stop::Stop;
+use crate::ground::threads::{LoopHandle, start_thread};
 use crate::plan::Plan;
 use crate::processes::{Event, Fleet, Reclaims};
-use crate::scoreboard::IDLE_FROM;
-use crate::stop::Stop;
-use crate::threads::{LoopHandle, start_thread};
 pub use arrivals::work;
 
 /// Words of a worker in shared memory, after [`IDLE_FROM`]: the turns of its loop, and its open connections. The

@@ -20,17 +20,17 @@ use sys::socket::AcceptQueue;
 use super::handover::{SEEN, claim};
 use super::messages::{Handed, Report, unpack};
 use super::relief;
-use crate::accept::{Accepted, Arrived, Phase};
-use crate::access_log::LogSender;
-use crate::clients::Admission;
-use crate::counters::LoopCounts;
+use crate::connections::accept::{Accepted, Arrived, Phase};
+use crate::connections::clients::Admission;
+use crate::connections::slots::Share;
 use crate::driver::event_loop::{Arrivals, News, Parts, count};
-use crate::error::{ServeError, system};
-use crate::instructions::Instructions;
+use crate::ground::counters::LoopCounts;
+use crate::ground::error::{ServeError, system};
+use crate::ground::instructions::Instructions;
+use crate::ground::scoreboard::Slot;
+use crate::ground::stop::Stop;
+use crate::observation::access_log::LogSender;
 use crate::processes::{Changed, Control, Heard, Message, Sent, Worker, orphaned};
-use crate::scoreboard::Slot;
-use crate::slots::Share;
-use crate::stop::Stop;
 
 /// Delay before another attempt to send a report that the dispatcher had no room for.
 const RETRY: Nanos = Nanos::MILLISECOND;

@@ -21,16 +21,16 @@ use sys::completion::{CompletionRing, Faults, SimulatedKernel};
 use tempfile::TempDir;
 
 use super::{CompletionLoop, End, EventLoop};
-use crate::accept::{AcceptLimit, Acceptor, LiveLimit};
-use crate::counters::Board;
+use crate::connections::accept::{AcceptLimit, Acceptor, LiveLimit};
+use crate::connections::overload_control::ControlledQueue;
+use crate::connections::settings::LiveSettings;
+use crate::connections::slots::Share;
 use crate::driver::event_loop::{Listeners, Parts};
 use crate::driver::http::http2_requests;
 use crate::driver::socket_service::SocketService;
-use crate::listener::Listener;
-use crate::overload_control::ControlledQueue;
-use crate::settings::LiveSettings;
-use crate::slots::Share;
-use crate::stop::Stop;
+use crate::ground::counters::Board;
+use crate::ground::listener::Listener;
+use crate::ground::stop::Stop;
 
 const SEEDS: u64 = 100;
 const CLIENTS: usize = 24;

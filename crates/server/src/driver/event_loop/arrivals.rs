@@ -11,11 +11,13 @@ use overload::AdaptiveLimit;
 use overload::law::Sessions;
 use sys::socket::AcceptQueue;
 
-use crate::accept::{AcceptLimit, Accepted, Acceptor, Arrived, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short};
-use crate::counters::LoopCounts;
-use crate::listener::{Listener, are_passed_on};
-use crate::overload_control::AcceptControl;
-use crate::overload_control::ControlledQueue;
+use crate::connections::accept::{
+    AcceptLimit, Accepted, Acceptor, Arrived, Look, Phase, PhaseEnd, RECLAIM_PAUSE, Short,
+};
+use crate::connections::overload_control::AcceptControl;
+use crate::connections::overload_control::ControlledQueue;
+use crate::ground::counters::LoopCounts;
+use crate::ground::listener::{Listener, are_passed_on};
 
 /// A loop's report on itself before it waits.
 #[derive(Clone, Copy, Debug)]
@@ -294,8 +296,8 @@ pub fn count(connections: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accept::LiveLimit;
-    use crate::slots::Share;
+    use crate::connections::accept::LiveLimit;
+    use crate::connections::slots::Share;
 
     #[test]
     fn only_the_adaptive_limit_follows_the_cost_of_the_work() {

@@ -11,11 +11,11 @@ use base::{Key, Nanos, Slab};
 use dispatch::{Timers, Token};
 
 use super::TIMER_SLOT;
-use crate::accept::Arrived;
+use crate::connections::accept::Arrived;
+use crate::connections::idle::IdleList;
+use crate::connections::settings::LiveSettings;
+use crate::connections::slots::Slot;
 use crate::driver::machine::Machine;
-use crate::idle::IdleList;
-use crate::settings::LiveSettings;
-use crate::slots::Slot;
 
 /// A socket, its protocol machine, and the loop's own notes on it.
 pub struct Peer<W> {

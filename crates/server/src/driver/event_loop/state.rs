@@ -7,12 +7,12 @@ use dispatch::Token;
 use overload::law::Sessions;
 
 use super::{Arrivals, Listeners, News, Parts, Peer, Peers};
-use crate::accept::{Arrived, Ready};
-use crate::counters::{Board, Counters};
+use crate::connections::accept::{Arrived, Ready};
 use crate::driver::lender::Lender;
 use crate::driver::machine::Lent;
 use crate::driver::socket_service::SocketService;
-use crate::stop::Stop;
+use crate::ground::counters::{Board, Counters};
+use crate::ground::stop::Stop;
 
 /// The stages of a loop's life, drawn in the header of [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

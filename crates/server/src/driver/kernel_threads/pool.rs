@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use base::Nanos;
 
 use super::Group;
-use crate::accept::{Acceptor, Short};
-use crate::counters::{Board, Counters, LoopCounts};
+use crate::connections::accept::{Acceptor, Short};
 use crate::driver::full_pool::{Pool, State};
 use crate::driver::idle_threads::Reclaimed;
-use crate::listener::Listener;
+use crate::ground::counters::{Board, Counters, LoopCounts};
+use crate::ground::listener::Listener;
 
 /// The threads as a pool, with the acceptor that turns connections away.
 pub(super) struct KernelPool<'a> {

@@ -9,14 +9,14 @@ use overload::law::Sessions;
 use sys::poll::{self, PollFd, bits};
 
 use super::Group;
-use crate::counters::Board;
 use crate::driver::blocking::{Awaited, Waiter, Woken};
 use crate::driver::idle_threads::{Entry, Leaving};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::readable;
-use crate::instructions::Instructions;
-use crate::listener::Listener;
+use crate::ground::counters::Board;
+use crate::ground::instructions::Instructions;
+use crate::ground::listener::Listener;
 
 /// A kernel thread's wait for its connection and the stop, in poll(2).
 pub(super) struct Sleeper<'a, 'group, S> {

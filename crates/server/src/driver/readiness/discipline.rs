@@ -150,15 +150,15 @@ mod tests {
     use sys::socket::AcceptQueue;
 
     use super::*;
-    use crate::accept::{AcceptLimit, Accepted, Acceptor, Arrived, LiveLimit};
-    use crate::counters::{Board, LoopCounts};
+    use crate::connections::accept::{AcceptLimit, Accepted, Acceptor, Arrived, LiveLimit};
+    use crate::connections::overload_control::ControlledQueue;
+    use crate::connections::settings::LiveSettings;
+    use crate::connections::slots::Share;
     use crate::driver::event_loop::{EventLoop, Listeners, Parts, Unasked};
     use crate::driver::transfer::Moved;
-    use crate::listener::listen;
-    use crate::overload_control::ControlledQueue;
-    use crate::settings::LiveSettings;
-    use crate::slots::Share;
-    use crate::stop::Stop;
+    use crate::ground::counters::{Board, LoopCounts};
+    use crate::ground::listener::listen;
+    use crate::ground::stop::Stop;
 
     /// Records the paths of its requests, and refuses requests that are late.
     #[derive(Clone, Default)]

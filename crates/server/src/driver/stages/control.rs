@@ -15,8 +15,8 @@
 
 use base::Nanos;
 
-use crate::choices::named;
-use crate::counters::AdmissionFigures;
+use crate::ground::choices::named;
+use crate::ground::counters::AdmissionFigures;
 
 /// The shortest time between two growths of a pool: a new thread needs it to show an effect.
 const GROW_EVERY: Nanos = Nanos::from_millis(100);

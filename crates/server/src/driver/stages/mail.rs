@@ -8,8 +8,8 @@ use base::lock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Peer, Phase};
-use crate::accept::{Arrived, PhaseEnd};
-use crate::counters::Counters;
+use crate::connections::accept::{Arrived, PhaseEnd};
+use crate::ground::counters::Counters;
 
 /// A message from a stage.
 pub enum Mail {

@@ -22,16 +22,16 @@ use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
 use super::mail::Mail;
 use super::work::Gate;
 use super::{Crew, Ending, Peer, Phase, Step};
-use crate::accept::{Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
-use crate::counters::Counters;
+use crate::connections::accept::{Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::connections::idle::IdleList;
+use crate::connections::settings::LiveSettings;
 use crate::driver::event_loop::{STOP, TIMER_SLOT, listener_token};
 use crate::driver::lender::Lender;
 use crate::driver::machine::Machine;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::end;
-use crate::idle::IdleList;
-use crate::listener::{Listener, are_passed_on};
-use crate::settings::LiveSettings;
+use crate::ground::counters::Counters;
+use crate::ground::listener::{Listener, are_passed_on};
 
 /// The token of the mail. Connections have odd generations and listeners generation 0, so it is none of theirs.
 const MAIL: Token = Token(STOP.0 - 1);

@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use base::{Clock, Nanos, RealClock, lock};
 
 use super::control::PoolController;
-use crate::counters::StageFigures;
+use crate::ground::counters::StageFigures;
 
 /// The idle time after which a thread ends [SEDA, 3.4].
 const IDLE: Nanos = Nanos::from_secs(5);

@@ -11,13 +11,13 @@ use http1::{Request, Response};
 use super::mail::Mail;
 use super::stage::Taken;
 use super::{Crew, Ending, Peer, Phase, Pipeline, Step};
-use crate::accept::PhaseEnd;
-use crate::counters::{Counters, LoopCounts};
+use crate::connections::accept::PhaseEnd;
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::{Moved, receive, send, shut_down};
-use crate::listener::Listener;
-use crate::unavailable::unavailable;
+use crate::ground::counters::{Counters, LoopCounts};
+use crate::ground::listener::Listener;
+use crate::ground::unavailable::unavailable;
 
 /// Admits a request, to be answered by the file stage, or refuses it.
 pub(super) struct Gate<'a, S>(pub(super) &'a Pipeline<S>);

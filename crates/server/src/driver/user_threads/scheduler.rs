@@ -12,15 +12,15 @@ use corosensei::stack::DefaultStack;
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
 
 use super::{Ask, Body, Coroutine, STACK_BYTES, Shared, UserThread};
-use crate::counters::{Board, Counters};
+use crate::connections::overload_control::AcceptControl;
+use crate::connections::overload_control::ControlledQueue;
 use crate::driver::event_loop::{Parts, STOP, TIMER_SLOT, listener_token};
 use crate::driver::full_pool::{self, Pool, Sleep, State};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
-use crate::listener::Listener;
-use crate::overload_control::AcceptControl;
-use crate::overload_control::ControlledQueue;
-use crate::stop::Stop;
+use crate::ground::counters::{Board, Counters};
+use crate::ground::listener::Listener;
+use crate::ground::stop::Stop;
 
 /// The most stacks kept for later threads.
 const SPARE_STACKS: usize = 1024;

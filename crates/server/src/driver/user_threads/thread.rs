@@ -9,7 +9,7 @@ use dispatch::{Interest, Mechanism, Token, Trigger};
 use overload::law::Sessions;
 
 use super::{Ask, Child, Shared, Yielder};
-use crate::accept::Arrived;
+use crate::connections::accept::Arrived;
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
 use crate::driver::socket_service::SocketService;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base::{Clock, RealClock};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::accept::AcceptLimit;
-use crate::listener::listen;
+use crate::connections::accept::AcceptLimit;
+use crate::ground::listener::listen;
 
 const WAITERS: usize = 4;
 

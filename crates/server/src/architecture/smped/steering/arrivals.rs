@@ -31,22 +31,22 @@ use sys::socket::AcceptQueue;
 use super::super::smped_settings;
 use super::report::{Known, Report};
 use super::{OPEN, PINCHED_FROM, TURNS};
-use crate::accept::{Accepted, Acceptor, Arrived, Look, RECLAIM_PAUSE, Short};
-use crate::access_log::LogSender;
-use crate::counters::LoopCounts;
+use crate::connections::accept::{Accepted, Acceptor, Arrived, Look, RECLAIM_PAUSE, Short};
+use crate::connections::overload_control::AcceptControl;
+use crate::connections::overload_control::ControlledQueue;
+use crate::connections::refusals::Refusals;
+use crate::connections::slots::Share;
 use crate::driver::event_loop::{Arrivals, Listeners, News, Parts};
 use crate::driver::full_pool::STILL;
-use crate::error::{ServeError, system};
-use crate::listener::Listener;
-use crate::overload_control::AcceptControl;
-use crate::overload_control::ControlledQueue;
+use crate::ground::counters::LoopCounts;
+use crate::ground::error::{ServeError, system};
+use crate::ground::listener::Listener;
+use crate::ground::scoreboard::Slot;
+use crate::ground::stop::Stop;
+use crate::ground::threads::LoopHandle;
+use crate::observation::access_log::LogSender;
 use crate::processes::{Changed, Control, Heard, Sent, Worker, orphaned};
 use crate::refusal_loop;
-use crate::refusals::Refusals;
-use crate::scoreboard::Slot;
-use crate::slots::Share;
-use crate::stop::Stop;
-use crate::threads::LoopHandle;
 
 /// Runs a worker until it is told to end and its connections have ended. Blocks.
 ///

@@ -16,8 +16,8 @@ use bpf::BpfError;
 use bpf::steering::{Steering, Totals, Worker, Workers};
 
 use crate::architecture::smped::Schedule;
-use crate::error::{ServeError, system};
-use crate::listener::Listener;
+use crate::ground::error::{ServeError, system};
+use crate::ground::listener::Listener;
 use crate::plan::addresses;
 
 /// The listeners by slot, and the program.

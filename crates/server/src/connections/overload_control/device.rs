@@ -1,0 +1,235 @@
+//! The hook on devices: SYNs are refused in traffic control or in XDP, before the kernel's TCP sees them.
+//!
+//! ```text
+//!   device ──> program: which queue? ──> its bucket ────────────> SO_REUSEPORT group: the same queue ──> loop
+//!                                              ^ plain stores                                              │
+//!                                              └──────────────────── control of the queue <────────────────┘
+//! ```
+//!
+//! The process that made the listeners owns one program for all of them. Each loop has an accept queue and a control,
+//! and each control sets the limits of its own queue. So allowances are neither added up nor divided. The programs on
+//! the devices and of the SO_REUSEPORT group choose a queue by one rule, so that a SYN meets its own queue's limits.
+//! With `--wake steered` on a machine that steers packets (RPS), XDP in a driver runs before the steering, and may
+//! apply another queue's limits.
+//!
+//! Leaves out the program (`bpf`) and the decision (`overload`).
+//!
+//! Invariant: the links die with this process, however it ends.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+
+use base::lock;
+use bpf::admission::{self, Admission, Attached, Changes, LimitTable, Limits, NewDevice, Queues};
+use overload::hook::program::Program;
+use overload::hook::{self, Hook, Routing};
+
+use crate::ground::choices::OverloadHook;
+use crate::ground::listener::{Listener, one_for_each_address};
+
+/// The program on the devices of the listeners.
+#[derive(Clone)]
+pub struct DeviceHooks {
+    /// The program with its links.
+    admission: Arc<Mutex<Admission>>,
+    table: LimitTable,
+    name: &'static str,
+}
+
+impl DeviceHooks {
+    /// Attaches the program to the loopback device and to each device that has an address of the listeners. Gives the
+    /// listeners' groups the same rule. `sets` has a set of listeners for each accept queue.
+    ///
+    /// # Errors
+    /// One line that names the missing facility. Nothing is attached then.
+    pub fn attach(
+        hook: OverloadHook,
+        sets: &[Vec<Listener>],
+        routing: &Routing,
+        salt: u32,
+    ) -> Result<(DeviceHooks, Vec<Attached>), String> {
+        let (hook, name) = match hook {
+            OverloadHook::Tc => (admission::Hook::Tc, "tc"),
+            OverloadHook::Xdp => (admission::Hook::Xdp, "XDP"),
+        };
+        let cpus = match routing {
+            Routing::Even => Vec::new(),
+            Routing::ByCpu(cpus) => cpus.clone(),
+        };
+        let queues = Queues { count: sets.len(), cpus, salt };
+        let first = one_for_each_address(sets);
+        let first: Vec<BorrowedFd<'_>> = first.iter().map(|listener| listener.socket.as_fd()).collect();
+        let (admission, attached) =
+            Admission::of_listeners(hook, &queues, &first).map_err(|error| error.to_string())?;
+        if sets.len() > 1 {
+            let shares = vec![1.0; sets.len()];
+            let listeners = sets.iter().map(Vec::len).sum::<usize>() / first.len();
+            let program = Program { routing, shares: &shares, listeners, salt, filler: None }.operations();
+            for listener in first {
+                sys::reuseport::attach(listener, &program)
+                    .map_err(|error| format!("cannot choose accept queues by a program: {error}"))?;
+            }
+        }
+        let table = admission.table().clone();
+        Ok((DeviceHooks { admission: Arc::new(Mutex::new(admission)), table, name }, attached))
+    }
+
+    /// Attaches the program to devices that have become ones of the listeners since the last call, and brings `attached` up
+    /// to date. Reports each change in one line. Blocks while a driver restarts its device for XDP.
+    pub fn follow(&self, attached: &mut Vec<Attached>) {
+        let name = self.name;
+        let Changes { new, gone, refused } = match lock(&self.admission).follow() {
+            Ok(changes) => changes,
+            Err(error) => {
+                sys::say!("inrush: overload control may miss connections through new devices: {error}");
+                return;
+            }
+        };
+        for error in refused {
+            sys::say!("inrush: overload control may miss connections to a new address: {error}");
+        }
+        for device in gone {
+            attached.retain(|known| known.device != device);
+            sys::say!("inrush: overload control: {device} is gone, and had {name}");
+        }
+        for NewDevice { name: device, attached: result } in new {
+            match result {
+                Ok(new) => {
+                    attached.push(new);
+                    sys::say!("inrush: overload control: {device} is new, and has {name} from now on");
+                }
+                Err(error) => {
+                    sys::say!("inrush: overload control: {device} is new, and has no {name}: {error}");
+                }
+            }
+        }
+    }
+
+    /// Returns the hook of one queue.
+    pub fn hook(&self, queue: usize) -> DeviceHook {
+        DeviceHook { hooks: self.clone(), queue, limits: false }
+    }
+
+    /// Admits every SYN to a queue.
+    pub fn withdraw(&self, queue: usize) {
+        self.table.admit_all(queue);
+    }
+}
+
+/// Refuses SYNs to one accept queue.
+pub struct DeviceHook {
+    hooks: DeviceHooks,
+    queue: usize,
+    /// True while the queue has limits.
+    limits: bool,
+}
+
+impl Hook for DeviceHook {
+    fn name(&self) -> &'static str {
+        self.hooks.name
+    }
+
+    fn admit(&mut self, admission: &hook::Admission) -> io::Result<()> {
+        let limits = !admission.is_all();
+        if limits {
+            let limits = Limits {
+                interval: admission.interval(),
+                burst: admission.burst_time(),
+                new_are_free: admission.new_are_free,
+            };
+            self.hooks.table.limit(self.queue, &limits);
+        } else if self.limits {
+            self.hooks.table.admit_all(self.queue);
+        }
+        self.limits = limits;
+        Ok(())
+    }
+
+    fn refused(&mut self) -> io::Result<u64> {
+        Ok(self.hooks.table.totals(self.queue).dropped)
+    }
+
+    fn seen(&self) -> Option<u64> {
+        let totals = self.hooks.table.totals(self.queue);
+        Some(totals.passed + totals.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Nanos, PerSecond};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with};
+    use std::net::SocketAddr;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use sys::netlink::Route;
+    use sys::netns::NetworkNamespace;
+    use sys::poll::{PollFd, bits};
+
+    const QUEUES: usize = 3;
+    const CLIENTS: usize = 60;
+
+    /// A connection, or `None` once its SYN was refused.
+    fn connects(hooks: &DeviceHooks, address: SocketAddr) -> Option<OwnedFd> {
+        let refused = || -> u64 { (0..QUEUES).map(|queue| hooks.hook(queue).refused().unwrap()).sum() };
+        let before = refused();
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).unwrap();
+        let _ = rustix::net::connect(&socket, &address);
+        while refused() == before {
+            let mut wanted = [PollFd::new(socket.as_raw_fd(), bits::OUT)];
+            if sys::poll::wait(&mut wanted, Some(Nanos::MILLISECOND)).unwrap() > 0 {
+                return Some(socket);
+            }
+        }
+        None
+    }
+
+    /// Connects many times to three queues, of which the second refuses everything at first.
+    fn connect(hook: OverloadHook, routing: &Routing, address: SocketAddr) {
+        let listeners = crate::ground::listener::listen(address, 128, QUEUES, true).unwrap();
+        let sets: Vec<Vec<Listener>> = listeners.into_iter().map(|listener| vec![listener]).collect();
+        let address = sets[0][0].address;
+        let hooks = match DeviceHooks::attach(hook, &sets, routing, 7) {
+            Ok((hooks, attached)) => {
+                assert_eq!(attached.len(), 1, "loopback alone");
+                hooks
+            }
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let mut second = hooks.hook(1);
+        let all = hook::Admission::ALL;
+        second.admit(&hook::Admission { rate: PerSecond(0.001), new_are_free: false, ..all }).unwrap();
+        let connected = (0..CLIENTS).filter_map(|_| connects(&hooks, address)).count();
+        let taken: Vec<usize> = sets
+            .iter()
+            .map(|set| {
+                (0..).take_while(|_| accept_with(&set[0].socket, SocketFlags::NONBLOCK).is_ok()).count()
+            })
+            .collect();
+        assert_eq!(taken.iter().sum::<usize>(), connected, "{hook} {address}: {taken:?}");
+        assert!(taken[1] <= 1, "one token: {taken:?}");
+        let refused = [0, 1, 2].map(|queue| hooks.hook(queue).refused().unwrap());
+        assert!(refused[1] > 0 && refused[0] + refused[2] == 0, "{refused:?}");
+        assert!(taken[0] > 0 && taken[2] > 0, "{taken:?}");
+        second.admit(&all).unwrap();
+        assert!((0..CLIENTS).all(|_| connects(&hooks, address).is_some()));
+    }
+
+    #[test]
+    fn a_syn_meets_the_limits_of_the_queue_that_it_comes_to() {
+        let namespace = match NetworkNamespace::create() {
+            Ok(namespace) => namespace,
+            Err(error) => return println!("skipped: no network namespaces here: {error}"),
+        };
+        namespace.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
+        for hook in [OverloadHook::Tc, OverloadHook::Xdp] {
+            for address in ["127.0.0.1:0", "[::1]:0"] {
+                let address = address.parse().unwrap();
+                namespace.enter(|| connect(hook, &Routing::Even, address)).unwrap();
+            }
+        }
+    }
+}

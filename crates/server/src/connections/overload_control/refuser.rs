@@ -1,0 +1,119 @@
+//! The mechanism that refuses connections: programs on the devices, the sink, or the backlog alone.
+//!
+//! Owns the choice, which is made once, before the first connection. The operator's choice comes first. If it is
+//! impossible, the next in this order takes its place, and one line keeps the reason.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bpf::admission::Attached;
+use overload::hook::{Routing, Sinks};
+use overload::{Hook, NoHook};
+
+use super::device::DeviceHooks;
+use crate::ground::choices::OverloadHook;
+use crate::ground::listener::{Listener, one_for_each_address};
+
+/// A mechanism that refuses connections. Clones share it.
+#[derive(Clone)]
+pub enum Refuser {
+    /// The kernel drops SYNs at full accept queues.
+    Backlog,
+    /// Full sockets beside the listeners.
+    Sinks(Sinks),
+    /// A program on the devices of the listeners.
+    Devices(DeviceHooks),
+}
+
+impl fmt::Debug for Refuser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refuser::Backlog => "Backlog",
+            Refuser::Sinks(_) => "Sinks",
+            Refuser::Devices(_) => "Devices",
+        })
+    }
+}
+
+/// A refuser with its report.
+pub struct Chosen {
+    pub refuser: Refuser,
+    /// The devices that have the program.
+    pub attached: Vec<Attached>,
+    /// The reasons for missing mechanisms, in a line each.
+    pub failures: Vec<String>,
+}
+
+impl Refuser {
+    /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. The
+    /// groups of the listeners may have `inherited` sinks already. Blocks during one connection over the loopback
+    /// interface, at most a second. A driver that restarts its device for XDP takes longer.
+    pub fn choose(
+        asked: Option<OverloadHook>,
+        sets: &[Vec<Listener>],
+        routing: Routing,
+        inherited: Vec<OwnedFd>,
+    ) -> Chosen {
+        // A secret salt, so that no client can foresee the admitted SYNs.
+        let salt = RandomState::new().hash_one(sets.len()) as u32;
+        let mut failures = Vec::new();
+        if let Some(hook) = asked {
+            match DeviceHooks::attach(hook, sets, &routing, salt) {
+                Ok((devices, attached)) => {
+                    return Chosen { refuser: Refuser::Devices(devices), attached, failures };
+                }
+                Err(error) => failures.push(format!("--overload-hook {hook}: {error}; using the sink")),
+            }
+        }
+        let first = one_for_each_address(sets);
+        let addresses: Vec<_> = first.iter().map(|one| (one.address, one.socket.as_fd())).collect();
+        let members = sets.iter().map(Vec::len).sum::<usize>() / addresses.len().max(1);
+        let refuser = match Sinks::join(&addresses, sets.len(), members, routing, salt, inherited) {
+            Ok(sinks) => Refuser::Sinks(sinks),
+            Err(error) => {
+                failures.push(format!("{error}, so that only the backlog bounds the accept queue"));
+                Refuser::Backlog
+            }
+        };
+        Chosen { refuser, attached: Vec::new(), failures }
+    }
+
+    /// Returns the hook of one queue.
+    pub fn hook(&self, queue: usize) -> Box<dyn Hook> {
+        match self {
+            Refuser::Backlog => Box::new(NoHook),
+            Refuser::Sinks(sinks) => Box::new(sinks.hook(queue)),
+            Refuser::Devices(devices) => Box::new(devices.hook(queue)),
+        }
+    }
+
+    /// Copies the sockets that refuse connections, for a successor.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        match self {
+            Refuser::Sinks(sinks) => sinks.copies(),
+            Refuser::Backlog | Refuser::Devices(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Follows changes of the devices, and brings `attached` up to date.
+    pub fn follow_devices(&self, attached: &mut Vec<Attached>) {
+        if let Refuser::Devices(devices) = self {
+            devices.follow(attached);
+        }
+    }
+
+    /// Stops refusing connections to a queue, which must happen before one of its listeners is closed.
+    pub fn withdraw(&self, queue: usize) {
+        match self {
+            Refuser::Backlog => {}
+            // A sink could take the index of any listener that leaves the group.
+            Refuser::Sinks(sinks) => sinks.withdraw(),
+            Refuser::Devices(devices) => devices.withdraw(queue),
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The interfaces for the server's operator, and what the server does at its start, its upgrade and its end.
+//!
+//! - `admin`, the pages and metrics, and `side_servers`, the small servers that answer them beside the main one;
+//! - `upgrade`, which replaces a running server, and `service_manager`, the messages to systemd;
+//! - `confinement`, which gives up rights at the start; `certificates`, which are read again at a reload.
+//!
+//! Owns nothing that a request of a client needs.
+
+pub mod admin;
+pub mod certificates;
+pub mod confinement;
+pub mod service_manager;
+pub mod side_servers;
+pub mod upgrade;
