@@ -17,14 +17,26 @@
 //! A connection in the accept queue counts with all the answers that it will need, and the admitted rate is divided by
 //! the requests of a connection.
 //!
+//! Not every unanswered request is in a queue. These are left out:
+//!
+//! - stuck requests, such as half requests and long polls, which others overtake (`waiting`);
+//! - requests younger than an answer takes by itself (`answer_time`), or than the last four answers;
+//! - all requests while something behind the server has become slow (`doubt`).
+//!
+//! At least a tenth of the best recent rate of answers is admitted, whatever waits. So there are always answers that can
+//! disprove a queue.
+//!
 //! Owns the estimates that turn readings into [`Signals`] of the [law](crate::law), and its decision into connections.
 //! Leaves out reading and refusing. No clock, no I/O.
 //!
 //! Invariants: see [`ForeignDecision`]. In [`State::Open`] the hook admits every new SYN.
 //!
-//! The modules: `waiting` estimates the requests that wait for their turn, and `per_connection` the requests of a
-//! connection.
+//! The modules: `waiting` tells stuck requests, `per_connection` the requests of a connection, `answer_time` the time of
+//! an answer without a queue, `doubt` a slow backend from a queue, and `history` holds the totals of recent ticks.
 
+mod answer_time;
+mod doubt;
+mod history;
 mod per_connection;
 mod waiting;
 
@@ -32,6 +44,9 @@ use base::{Nanos, PerSecond};
 
 use crate::hook::Admission;
 use crate::law::{Change, Controller, Settings, Signals, State};
+use answer_time::AnswerTime;
+use doubt::{Answers, Doubt};
+use history::History;
 use per_connection::RequestsPerConnection;
 use waiting::Waiting;
 
@@ -45,6 +60,16 @@ const BEST_RATE_MEMORY: f64 = 60.0;
 /// The time over which the rate of answers is measured, in seconds.
 const RATE_MEMORY: f64 = 0.2;
 
+/// The longest time to the first byte of a prompt answer.
+pub const PROMPT: Nanos = Nanos::SECOND;
+
+/// The answers after which a request that is older than they are is known to wait. 150 half requests at once are no queue,
+/// and the next answers show it.
+const EVIDENCE: u64 = 4;
+
+/// The age at which a request counts as waiting without that, in target delays.
+const EVIDENCE_AGE: f64 = 2.5;
+
 /// The requests at the connections of a listener, as totals since the watch began. A request is data from the client
 /// after the server's last answer, and an answer is the first data from the server after a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,12 +82,13 @@ pub struct RequestTotals {
     pub ended: u64,
     /// Requests that were the first of their connection.
     pub first_asked: u64,
-    /// The sum, over the answered requests, of the unanswered requests at the moment when each was asked.
+    /// Requests answered within [`PROMPT`]. A long poll and an upload are not, and say nothing about a queue.
+    pub answered_promptly: u64,
+    /// The sum, over these, of the unanswered requests at the moment when each was asked.
     pub ahead: u64,
-    /// The sum, over the answered requests, of the answers between asking and answering each, at most its part of
-    /// `ahead`.
+    /// The sum, over these, of the answers between asking and answering each, at most its part of `ahead`.
     pub overtaking: u64,
-    /// The sum, over the answered requests, of the times from request to first byte of the answer.
+    /// The sum, over these, of the times from request to first byte of the answer.
     pub first_byte_time: Nanos,
 }
 
@@ -131,6 +157,11 @@ pub struct ForeignDecision {
 pub struct ForeignControl {
     controller: Controller,
     waiting: Waiting,
+    answer_time: AnswerTime,
+    history: History,
+    doubt: Doubt,
+    /// The target delay, in seconds.
+    target: f64,
     per_connection: RequestsPerConnection,
     /// The last readings, and their time.
     last: Readings,
@@ -171,6 +202,10 @@ impl ForeignControl {
         ForeignControl {
             controller: Controller::new(settings, now),
             waiting: Waiting::default(),
+            answer_time: AnswerTime::default(),
+            history: History::default(),
+            doubt: Doubt::default(),
+            target: target.as_secs_f64(),
             per_connection: RequestsPerConnection::default(),
             last: Readings::default(),
             at: now,
@@ -197,6 +232,7 @@ impl ForeignControl {
 
     /// Changes the target delay, 1 ms or more, from the next tick on.
     pub fn set_target(&mut self, target: Nanos) {
+        self.target = target.as_secs_f64();
         self.controller.set_target(target);
     }
 
@@ -233,6 +269,9 @@ impl ForeignControl {
         self.best = (self.best * (-seconds / BEST_RATE_MEMORY).exp()).max(self.rate);
         self.per_connection.measure(&requests, &before, seconds);
         self.waiting.measure(&requests, &before);
+        let calm = self.decision.state == State::Open;
+        self.answer_time.measure(&requests, &before, seconds, calm);
+        self.history.push(&requests, seconds);
         // A limit that differs from the decided one is the server's own decision.
         if let Some(queue) = readings.queue.filter(|queue| queue.limit != self.backlog) {
             (self.own_backlog, self.backlog) = (queue.limit, queue.limit);
@@ -244,10 +283,11 @@ impl ForeignControl {
         let each = self.per_connection.get();
         let queue = readings.queue.unwrap_or_default();
         let (queued, accepted, late) = match &readings.requests {
-            Some(requests) => {
-                let waiting = self.waiting.waiting(requests, queue.depth, each);
-                (waiting, requests.answered + requests.ended, requests.ended)
-            }
+            Some(requests) => (
+                self.waiting_requests(requests, queue.depth),
+                requests.answered + requests.ended,
+                requests.ended,
+            ),
             None => (f64::from(queue.depth), queue.accepted, 0),
         };
         Signals {
@@ -258,8 +298,36 @@ impl ForeignControl {
             syns: readings.syns.map(|syns| self.syns.read(syns, each)),
             refused: self.refused.read(readings.refused, each),
             dropped: self.dropped.read(queue.dropped, each),
+            // At most a tenth of the answers of a target delay, so that a slow server still refuses in time.
+            batch: each.min(0.1 * self.target * self.best).max(1.0),
             ..Signals::default()
         }
+    }
+
+    /// The requests that wait for their turn.
+    fn waiting_requests(&mut self, requests: &RequestTotals, depth: u32) -> f64 {
+        let queued = f64::from(depth) * self.per_connection.get();
+        let accepted = self.waiting.accepted(requests, depth);
+        let (target, alone) = (self.target, self.answer_time.alone());
+        let mut young = self.history.last(alone).asked;
+        let no_queue = if self.decision.state == State::Shedding {
+            let wait = self.decision.queueing_delay.as_secs_f64();
+            // The admitted ones come in gusts, of which the server has begun no more than it answers in that time.
+            young = young.min(self.rate * alone);
+            self.doubt.stays(&self.history, target, wait, alone, self.rate)
+        } else {
+            young = young.max(self.history.asked_since_answers(EVIDENCE, EVIDENCE_AGE * target));
+            match self.doubt.answers(&self.history, target, self.best) {
+                Answers::Usual => false,
+                Answers::Ceased => return queued,
+                Answers::Resumed => true,
+            }
+        };
+        if no_queue {
+            self.answer_time.adopt(accepted / self.rate.max(1.0));
+            return queued;
+        }
+        queued + (accepted - young).max(0.0)
     }
 
     /// Turns the law's decision into connections.

@@ -135,6 +135,8 @@ pub struct Signals {
     pub occupancy: f64,
     /// The time that a connection takes from its accept to its close, as the loop has measured it; 0 if it has not.
     pub cost: Nanos,
+    /// The mean number of arrivals that come together; 0 counts as 1. The requests of a connection do.
+    pub batch: f64,
 }
 
 /// The decision until the next tick, and the figures behind it.
@@ -322,14 +324,14 @@ impl Controller {
             if before == State::Open {
                 self.calm = if elapsed.refused == 0.0 { self.calm + elapsed.seconds } else { 0.0 };
                 self.decision.admission = if self.calm < MEMORY { self.free(rate) } else { Admission::ALL };
-                self.consider_shedding(&elapsed, rate);
+                self.consider_shedding(&elapsed, signals, rate);
             }
             if self.decision.state == State::Shedding {
                 self.shed(&elapsed, rate, wait);
             }
             self.decision.queueing_delay = Nanos::from_secs_f64(wait);
         }
-        self.bound(&elapsed, known);
+        self.bound(&elapsed, signals, known);
         let state = self.decision.state;
         let target = Nanos::from_secs_f64(self.target);
         self.decision.sessions = Sessions::advised(state, target, signals.occupancy, signals.lag);
@@ -394,7 +396,7 @@ impl Controller {
     }
 
     /// Sets the hard bound of the queue. `known` is the service rate before this tick.
-    fn bound(&mut self, elapsed: &Elapsed, known: f64) {
+    fn bound(&mut self, elapsed: &Elapsed, signals: &Signals, known: f64) {
         let (constants, before) = (&self.constants, self.decision.backlog);
         let is_long = f64::from(self.last.queued) > constants.alarm * self.target * known;
         self.alarm = is_long.then(|| self.alarm.unwrap_or(known));
@@ -414,7 +416,8 @@ impl Controller {
             }
         };
         let bound = if rate > 0.0 { (targets * self.target * rate) as u32 } else { self.backlog };
-        let bound = bound.clamp(constants.least_backlog.min(self.backlog), self.backlog);
+        let least = (f64::from(constants.least_backlog) * signals.batch.max(1.0)) as u32;
+        let bound = bound.clamp(least.min(self.backlog), self.backlog);
         // A change must justify a system call.
         if bound.abs_diff(before) > before / 8 || bound == self.backlog {
             self.decision.backlog = bound;
@@ -422,13 +425,13 @@ impl Controller {
     }
 
     /// Begins to shed if the queue grows and will soon be too long.
-    fn consider_shedding(&mut self, elapsed: &Elapsed, rate: f64) {
+    fn consider_shedding(&mut self, elapsed: &Elapsed, signals: &Signals, rate: f64) {
         let constants = &self.constants;
         let soon = (self.offered - rate).max(0.0) * constants.enter_horizon * self.target;
         let expected = f64::from(self.last.queued) + soon;
         let too_long =
             (constants.enter_wait * self.target * rate).min(constants.enter_full * f64::from(self.backlog));
-        let long = expected > too_long && expected >= constants.enter_queue;
+        let long = expected > too_long && expected >= constants.enter_queue * signals.batch.max(1.0);
         let growing = elapsed.offered > elapsed.taken;
         // A queue of twice the allowed length needs no second tick, unless the loop stood still.
         let regular = elapsed.seconds < 3.0 * self.tick.as_secs_f64();

@@ -149,6 +149,7 @@ impl QueueControl {
             lag,
             occupancy,
             cost,
+            batch: 1.0,
         };
         let change = self.controller.tick(now, &self.signals);
         let admitted = self.hook.admit(&self.controller.decision().admission);

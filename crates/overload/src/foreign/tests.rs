@@ -1,5 +1,8 @@
 //! The control on artificial readings. The simulation in `tests/foreign.rs` has realistic ones.
 
+use base::Seed;
+use rand::RngExt;
+
 use super::*;
 
 const TICK: Nanos = Nanos::from_millis(5);
@@ -35,6 +38,7 @@ impl Bench {
         requests.asked += asked;
         requests.first_asked += first;
         requests.answered += answered;
+        requests.answered_promptly += answered;
         requests.ahead += ahead;
         requests.overtaking += ahead;
         self.now += TICK;
@@ -71,6 +75,11 @@ fn kept_connections_divide_the_admitted_rate() {
     }
     single.shedding(50, 50, 10);
     kept.shedding(50, 10, 10);
+    // Both are admitted the least rate soon.
+    for _ in 0..40 {
+        single.tick(50, 50, 10);
+        kept.tick(50, 10, 10);
+    }
     assert_eq!(kept.decision().requests_per_connection.round(), 5.0);
     let ratio = single.decision().admission.rate.0 / kept.decision().admission.rate.0;
     assert!((4.9..5.1).contains(&ratio), "{ratio}");
@@ -90,6 +99,7 @@ fn stuck_requests_do_not_count_as_waiting() {
         requests.asked += 1;
         requests.first_asked += 1;
         requests.answered += 1;
+        requests.answered_promptly += 1;
         bench.now += TICK;
         bench.control.tick(bench.now, &bench.readings);
     }
@@ -151,4 +161,74 @@ fn silent_server_keeps_a_tenth_of_its_best_rate() {
     }
     let rate = bench.decision().admission.rate.0;
     assert!(rate >= 100.0, "{:?}", bench.decision());
+}
+
+#[test]
+fn decisions_are_possible_whatever_is_read() {
+    let seed = Seed(7);
+    println!("seed {seed}");
+    let mut draws = seed.rng();
+    for _ in 0..300 {
+        let mut control =
+            ForeignControl::new(Nanos(draws.random_range(1_000_000..1_000_000_000)), Nanos::ZERO);
+        let (mut now, mut requests, mut queue) =
+            (Nanos::ZERO, RequestTotals::default(), AcceptQueueReading::default());
+        let limit = draws.random_range(1..5000);
+        let (mut syns, mut refused) = (0, 0);
+        for _ in 0..200 {
+            now += Nanos(draws.random_range(0..100_000_000));
+            // Also totals that fall, and answers that nobody asked for.
+            requests.asked =
+                (requests.asked + draws.random_range(0..2000)).saturating_sub(draws.random_range(0..50));
+            requests.answered += draws.random_range(0..2000);
+            requests.answered_promptly += draws.random_range(0..2000);
+            requests.ended += draws.random_range(0..20);
+            requests.first_asked += draws.random_range(0..500);
+            requests.ahead += draws.random_range(0..100_000);
+            requests.overtaking += draws.random_range(0..100_000);
+            requests.first_byte_time += Nanos(draws.random_range(0..1_000_000_000_000));
+            queue.depth = draws.random_range(0..5000);
+            queue.dropped += draws.random_range(0..100);
+            queue.limit = control.decision().backlog.unwrap_or(limit);
+            refused += draws.random_range(0..20_000);
+            syns += draws.random_range(0..40_000);
+            let readings = Readings {
+                requests: draws.random_bool(0.9).then_some(requests),
+                queue: draws.random_bool(0.9).then_some(queue),
+                syns: draws.random_bool(0.5).then_some(syns),
+                refused,
+            };
+            control.tick(now, &readings);
+            let ForeignDecision { state, admission, backlog, .. } = *control.decision();
+            assert!(admission.share > 0.0 && admission.share <= 1.0, "{admission:?}");
+            assert!(admission.rate.0 > 0.0, "{admission:?}");
+            assert!(backlog.is_none_or(|backlog| (1..=limit).contains(&backlog)), "{backlog:?} of {limit}");
+            assert!(state == State::Shedding || admission.new_are_free, "{admission:?}");
+        }
+    }
+}
+
+#[test]
+fn young_requests_do_not_count_as_waiting() {
+    let mut bench = Bench::requests();
+    (0..100).for_each(|_| assert!(bench.tick(1, 1, 1).is_none()));
+    bench.tick(150, 150, 0);
+    assert_eq!(bench.decision().waiting, 0, "no answer shows yet that they wait");
+    for _ in 0..4 {
+        bench.tick(1, 1, 1);
+    }
+    assert!(bench.decision().waiting > 100, "four answers in their order do: {:?}", bench.decision());
+}
+
+#[test]
+fn admission_opens_when_the_answers_cease_and_resume() {
+    let mut bench = Bench::requests();
+    (0..400).for_each(|_| assert!(bench.tick(2, 2, 2).is_none()));
+    // A backend takes 400 ms instead of nothing.
+    (0..80).for_each(|_| assert!(bench.tick(2, 2, 0).is_none()));
+    for _ in 0..400 {
+        bench.readings.requests.as_mut().unwrap().first_byte_time += Nanos::from_millis(800);
+        assert!(bench.tick(2, 2, 2).is_none(), "{:?}", bench.decision());
+    }
+    assert_eq!(bench.decision().waiting, 0, "160 requests are what 400 ms need");
 }
