@@ -3,6 +3,7 @@
 //! To add one: a file here with a constant of type [`Architecture`] and its settings, and its name in [`ALL`].
 
 mod amped;
+mod definition;
 mod knot;
 mod mp;
 mod mt;
@@ -14,17 +15,13 @@ mod tux;
 
 use std::net::SocketAddr;
 
-use base::Limit;
-
 use crate::config::serve::{LogFormat, ServeConfig};
-use crate::connections::accept::AcceptLimit;
 use crate::ground::admin_access::AdminAddress;
 use crate::ground::choices::{Choice, Driver, Switch, URING};
 use crate::ground::error::ServeError;
 use crate::ground::setting::AnySetting;
-use crate::ground::threads::LoopHandle;
-use crate::plan::Plan;
-use crate::processes::Work;
+
+pub use definition::Architecture;
 
 /// All architectures, the default first.
 pub const ALL: &[&Architecture] = &[
@@ -40,59 +37,7 @@ pub const ALL: &[&Architecture] = &[
     &seda::SEDA,
 ];
 
-/// The accept-limit of the completion driver.
-const ACCEPTS_IN_FLIGHT: u32 = 10;
-
-/// One way to place the work.
-#[derive(Debug)]
-pub struct Architecture {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// A description in one line.
-    pub summary: &'static str,
-    /// The accept-limit that suits it on the readiness driver.
-    pub accept_limit: AcceptLimit,
-    /// Descriptors that it may need besides those of connections and the server's own.
-    pub(crate) descriptors: fn(&ServeConfig) -> usize,
-    /// True if any number of processors may work for it; otherwise each of its loops keeps one busy.
-    pub(crate) spreads: bool,
-    /// The choices that it offers.
-    pub(crate) uses: &'static [Choice],
-    /// Its own settings.
-    pub(crate) settings: &'static [&'static dyn AnySetting],
-    /// Refuses values that it has no use for, and settings of its own that contradict each other.
-    pub(crate) fits: fn(&ServeConfig) -> Result<(), ServeError>,
-    /// Starts its loops.
-    pub(crate) start: fn(&Plan) -> Result<Vec<LoopHandle>, ServeError>,
-    /// The work of its worker processes, if it has any.
-    pub(crate) work: Option<Work>,
-}
-
 impl Architecture {
-    /// Returns the accept-limit of a server whose configuration has none. The completion driver would cancel accepts in
-    /// flight whenever an adaptive limit falls.
-    pub(crate) fn usual_accept_limit(&self, config: &ServeConfig) -> AcceptLimit {
-        match config.driver() {
-            Driver::Readiness => self.accept_limit,
-            Driver::Completion => AcceptLimit::Fixed(Limit::AtMost(ACCEPTS_IN_FLIGHT)),
-        }
-    }
-
-    /// Returns the descriptors that it may need besides those of connections and the server's own.
-    pub fn descriptors(&self, config: &ServeConfig) -> usize {
-        (self.descriptors)(config)
-    }
-
-    /// Returns the work of its worker processes, if it has any.
-    pub fn work(&self) -> Option<Work> {
-        self.work
-    }
-
-    /// Returns true if it starts worker processes, which get the configuration as text.
-    pub fn has_workers(&self) -> bool {
-        self.work.is_some()
-    }
-
     /// Refuses settings that were given explicitly and would have no effect, and those that contradict each other.
     ///
     /// # Errors
@@ -138,11 +83,6 @@ impl Architecture {
             }
         }
         (self.fits)(config)
-    }
-
-    /// True if the architecture declares the setting of this flag.
-    fn has(&self, flag: &str) -> bool {
-        self.settings.iter().any(|setting| setting.declaration().flag == flag)
     }
 
     fn has_no(

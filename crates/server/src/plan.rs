@@ -1,22 +1,22 @@
 //! The plan of a server: the configuration and everything that an architecture starts its loops with.
+//!
+//! Owns what does not change from the start on. Opens no socket: that is an [`Opening`], which a start consumes.
+
+mod opening;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, OnceLock};
 
-use base::{Nanos, RealClock, lock};
-use overload::hook::Routing;
+use base::{Nanos, RealClock};
 use site::{Hosts, Sites};
 use sys::completion::CompletionRing;
-use sys::socket::steer_by_cpu;
 use tls::Sessions;
 
 use crate::config::serve::ServeConfig;
 use crate::connections::accept::{Acceptor, LiveLimit};
 use crate::connections::clients::Clients;
-use crate::connections::overload_control::{AcceptControl, ControlledQueue, Overload};
+use crate::connections::overload_control::{AcceptControl, ControlledQueue};
 use crate::connections::refusals::Refusals;
 use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Share;
@@ -28,13 +28,15 @@ use crate::ground::choices::{Driver, Switch, URING};
 use crate::ground::config_text::ConfigText;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::{Inheritance, Listener, bind_group, listen, take_over};
+use crate::ground::listener::Listener;
 use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
-use crate::kernel_cache::{Materials, SharedCache};
+use crate::kernel_cache::Materials;
 use crate::observation::access_log::{LogSender, LoopLog};
 use crate::observation::load_report::LoadReports;
 use crate::service::{Costly, Refusal};
+
+pub use opening::{Opened, Opening, Started};
 
 /// The event mechanism without `--dispatch`.
 pub const DEFAULT_DISPATCH: &str = "epoll";
@@ -49,11 +51,7 @@ pub struct Plan {
     pub(super) log: Option<LogSender>,
     refusals: Option<Refusals>,
     text: Option<ConfigText>,
-    kernel_cache: OnceLock<SharedCache>,
-    overload: OnceLock<Overload>,
-    driver: OnceLock<Driver>,
-    inheritance: Mutex<Inheritance>,
-    copies: Mutex<Vec<(SocketAddr, Vec<OwnedFd>)>>,
+    driver: Driver,
     reports: LoadReports,
 }
 
@@ -85,14 +83,20 @@ impl Plan {
             log,
             refusals,
             text,
-            kernel_cache: OnceLock::new(),
-            overload: OnceLock::new(),
-            driver: OnceLock::new(),
-            inheritance: Mutex::default(),
-            copies: Mutex::default(),
+            driver: config.driver(),
             reports: LoadReports::default(),
             config,
         })
+    }
+
+    /// Selects readiness if the kernel refuses the io_uring of the completion driver, and says so in a line.
+    pub fn with_possible_driver(self) -> Plan {
+        let tried = if self.driver == Driver::Completion { try_completions() } else { Ok(()) };
+        let Err(error) = tried else { return self };
+        sys::say!(
+            "inrush: --driver completion needs io_uring of Linux 6.1 ({error}); using --driver readiness"
+        );
+        Plan { driver: Driver::Readiness, ..self }
     }
 
     /// Returns the configuration.
@@ -142,23 +146,7 @@ impl Plan {
 
     /// Returns the name of the mechanism by which event loops wait.
     pub fn waits_by(&self) -> &'static str {
-        if self.driver() == Driver::Completion { URING } else { self.dispatch() }
-    }
-
-    /// Returns the driver of event loops. If the kernel refuses io_uring, this is readiness, and a line says why.
-    pub fn driver(&self) -> Driver {
-        *self.driver.get_or_init(|| match self.config.driver() {
-            Driver::Readiness => Driver::Readiness,
-            Driver::Completion => match try_completions() {
-                Ok(()) => Driver::Completion,
-                Err(error) => {
-                    sys::say!(
-                        "inrush: --driver completion needs io_uring of Linux 6.1 ({error}); using --driver readiness"
-                    );
-                    Driver::Readiness
-                }
-            },
-        })
+        if self.driver == Driver::Completion { URING } else { self.dispatch() }
     }
 
     /// Runs the event loop of a worker process on the configured driver. Without io_uring the loop uses readiness; the
@@ -167,7 +155,7 @@ impl Plan {
     /// # Errors
     /// The loop fails by a mistake of ours.
     pub fn run_worker<S: SocketService, A: Arrivals>(&self, parts: Parts<S, A>) -> io::Result<()> {
-        if self.config.driver() == Driver::Completion
+        if self.driver == Driver::Completion
             && let Ok(ring) = CompletionRing::new()
         {
             return completion::run(parts, ring);
@@ -178,11 +166,6 @@ impl Plan {
     /// Returns the accept-limit, which may change during use.
     pub fn limit(&self) -> LiveLimit {
         self.limit.clone()
-    }
-
-    /// Returns the kernel cache of the listeners, if it is configured and could be loaded.
-    pub fn kernel_cache(&self) -> Option<&SharedCache> {
-        self.kernel_cache.get()
     }
 
     /// Returns the target delay of overload control; `None` while it is off.
@@ -196,150 +179,10 @@ impl Plan {
         self.config.load_reports.then(|| self.reports.clone())
     }
 
-    /// Returns the overload control of this server; `None` while it is off.
-    pub fn overload(&self) -> Option<Overload> {
-        self.overload.get().cloned()
-    }
-
-    /// Listens on every address with `queues` accept queues, and with overload control unless it is off. Call it
-    /// once.
-    ///
-    /// # Errors
-    /// [`ServeError::Listen`]; [`ServeError::System`] if the kernel rejects the routing.
-    pub fn listen(&self, queues: usize, routing: Routing) -> Result<Vec<ControlledQueue>, ServeError> {
-        let target = self.queue_target();
-        let takes_over = lock(&self.inheritance).has_predecessor();
-        let sets = self.listen_in(queues, target.is_some())?;
-        let inherited = takes_over.then(|| lock(&self.inheritance).take_sinks());
-        // With sinks in the group, the program of before stays until that of the sinks replaces it.
-        if let Routing::ByCpu(cpus) = &routing
-            && inherited.as_ref().is_none_or(Vec::is_empty)
-        {
-            for listener in &sets[0] {
-                steer_by_cpu(listener.socket.as_fd(), cpus)
-                    .map_err(system("steer connections by processor"))?;
-            }
-        }
-        let mut controls = Vec::new();
-        if let Some(target) = target {
-            let overload;
-            let (backlog, hook) = (self.config.backlog, self.config.overload_hook);
-            (overload, controls) = Overload::control(inherited, target, backlog, &sets, routing, hook);
-            self.overload.get_or_init(|| overload);
-        }
-        let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
-        Ok(sets
-            .into_iter()
-            .zip(controls)
-            .map(|(listeners, control)| ControlledQueue { listeners, control })
-            .collect())
-    }
-
-    /// Listens on every address once, with overload control unless it is off.
-    ///
-    /// # Errors
-    /// The errors of [`Plan::listen`].
-    pub fn listen_once(&self) -> Result<ControlledQueue, ServeError> {
-        Ok(self.listen(1, Routing::Even)?.remove(0))
-    }
-
-    /// Listens on every address with `queues` sets of listeners, without overload control.
-    ///
-    /// # Errors
-    /// [`ServeError::Listen`].
-    pub fn listen_uncontrolled(&self, queues: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
-        self.listen_in(queues, false)
-    }
-
-    /// Binds a group of `workers` sockets at every address, for the hand-off by the kernel. Returns a set for each
-    /// worker. None of them listens yet.
-    ///
-    /// # Errors
-    /// [`ServeError::Listen`]; [`ServeError::Setting`] if another process has opened the sockets.
-    pub fn bind_groups(&self, workers: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
-        refuse_inherited(&lock(&self.inheritance))?;
-        let mut sets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        for address in &self.config.listen {
-            let group = bind_group(*address, workers)
-                .map_err(|cause| ServeError::Listen { address: *address, cause })?;
-            sets.iter_mut().zip(group).for_each(|(set, listener)| set.push(listener));
-        }
-        Ok(sets)
-    }
-
     /// Makes overload control by the backlog alone, for the accept queue of a worker process; `None` while it is off.
     pub fn control_by_backlog(&self, name: String, listeners: &[Listener]) -> Option<AcceptControl> {
         let backlog = self.config.backlog;
         self.queue_target().map(|target| AcceptControl::by_backlog(name, target, backlog, listeners))
-    }
-
-    fn listen_in(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {
-        let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
-        for listeners in self.open(queues, group)? {
-            // There are more listeners than queues if a predecessor had more.
-            for (index, listener) in listeners.into_iter().enumerate() {
-                sets[index % queues].push(listener);
-            }
-        }
-        if self.config.kernel_cache
-            && let Some(cache) = SharedCache::load(&sets)
-        {
-            let _ = self.kernel_cache.set(cache);
-        }
-        Ok(sets)
-    }
-
-    /// Opens the listeners of every address, or takes over those of a predecessor. Every address gets the same number
-    /// of listeners, at least `queues`.
-    fn open(&self, queues: usize, group: bool) -> Result<Vec<Vec<Listener>>, ServeError> {
-        let (config, upgrades) = (&self.config, self.config.upgrade == Switch::On);
-        let mut inheritance = std::mem::take(&mut *lock(&self.inheritance));
-        let inherited: Vec<Vec<OwnedFd>> =
-            config.listen.iter().map(|address| inheritance.take(*address)).collect();
-        let count = inherited.iter().map(Vec::len).fold(queues, usize::max);
-        let failed = |address: SocketAddr| move |cause| ServeError::Listen { address, cause };
-        let mut opened: Vec<Option<Vec<Listener>>> = Vec::new();
-        for (address, inherited) in config.listen.iter().zip(&inherited) {
-            // A successor of this server may have more queues.
-            let own = || listen(*address, config.backlog, count, group || upgrades).map_err(failed(*address));
-            opened.push(if inherited.is_empty() { Some(own()?) } else { None });
-        }
-        // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
-        inheritance.settle().map_err(system("take over from the running server"))?;
-        let mut sinks = inheritance.take_sinks();
-        let stay = group
-            && config.overload_hook.is_none()
-            && inherited.iter().all(|sockets| [0, count].contains(&sockets.len()));
-        if !stay {
-            // New listeners must precede the sinks in their group, so the sinks leave it first.
-            sinks.clear();
-        }
-        let mut all = Vec::new();
-        for ((address, inherited), own) in config.listen.iter().zip(inherited).zip(opened) {
-            let listeners = match own {
-                Some(own) => own,
-                None => take_over(inherited, config.backlog, count, !sinks.is_empty())
-                    .map_err(failed(*address))?,
-            };
-            if upgrades {
-                let copies = listeners.iter().map(|listener| listener.socket.try_clone());
-                let copies = copies.collect::<io::Result<_>>().map_err(system("copy the listeners"))?;
-                lock(&self.copies).push((*address, copies));
-            }
-            all.push(listeners);
-        }
-        lock(&self.inheritance).add_sinks(sinks);
-        Ok(all)
-    }
-
-    /// Takes over the listeners of another process, instead of opening new ones at their addresses.
-    pub fn inheriting(self, listeners: Inheritance) -> Plan {
-        Plan { inheritance: Mutex::new(listeners), ..self }
-    }
-
-    /// Takes the copies of the listening sockets that a successor will get, by configured address.
-    pub fn take_copies(&self) -> Vec<(SocketAddr, Vec<OwnedFd>)> {
-        std::mem::take(&mut *lock(&self.copies))
     }
 
     /// Starts a loop for each accept queue, tied to a processor. Loops share processors in turn if there are more
@@ -350,16 +193,16 @@ impl Plan {
     pub fn start_loops<D: Discipline>(
         &self,
         queues: Vec<ControlledQueue>,
+        opened: &Opened,
     ) -> Result<Vec<LoopHandle>, ServeError> {
         let stops = queues.iter().map(|_| stop()).collect::<Result<Vec<_>, _>>()?;
         let shares = Share::among(self.config.max_connections, stops.clone());
         let loops = queues.into_iter().zip(shares.into_iter().zip(stops)).enumerate();
-        let driver = self.driver();
         let start = |(index, (queue, (share, stop))): (usize, (ControlledQueue, (Share, Stop)))| {
-            let parts = Parts { stop, ..self.parts(queue, share)? };
+            let parts = Parts { stop, ..self.parts(queue, share, opened)? };
             let cpu = self.cpus[index % self.cpus.len()];
             let name = format!("loop-{index}");
-            match driver {
+            match self.driver {
                 Driver::Readiness => start_readiness::<_, D>(name, self.dispatch(), &[cpu], parts),
                 Driver::Completion => start_completion(name, &[cpu], parts),
             }
@@ -371,13 +214,24 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_alone(&self, queue: ControlledQueue) -> Result<Parts<Costly<Sites>>, ServeError> {
-        self.parts(queue, Share::alone(self.config.max_connections))
+    pub fn parts_alone(
+        &self,
+        queue: ControlledQueue,
+        opened: &Opened,
+    ) -> Result<Parts<Costly<Sites>>, ServeError> {
+        self.parts(queue, Share::alone(self.config.max_connections), opened)
     }
 
-    /// Makes the parts of a loop with a cache and counters of its own.
-    fn parts(&self, queue: ControlledQueue, share: Share) -> Result<Parts<Costly<Sites>>, ServeError> {
-        self.parts_for(Listeners::new(queue, self.acceptor(share)))
+    /// Makes the parts of a loop with counters of its own, which reports its files to the kernel cache.
+    fn parts(
+        &self,
+        queue: ControlledQueue,
+        share: Share,
+        opened: &Opened,
+    ) -> Result<Parts<Costly<Sites>>, ServeError> {
+        let mut parts = self.parts_for(Listeners::new(queue, self.acceptor(share)))?;
+        parts.service.observer = opened.kernel_cache.as_ref().map(|cache| cache.observer(self.hosts.clone()));
+        Ok(parts)
     }
 
     /// Makes the service of a site, which tells the kernel cache nothing.
@@ -396,10 +250,9 @@ impl Plan {
     /// # Errors
     /// [`ServeError::System`]: descriptors.
     pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<Sites>, A>, ServeError> {
-        let observer = self.kernel_cache().map(|cache| cache.observer(self.hosts.clone()));
         Ok(Parts {
             arrivals,
-            service: Costly { observer, ..self.costly(self.hosts.sites(RealClock::new())) },
+            service: self.costly(self.hosts.sites(RealClock::new())),
             settings: self.settings(),
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),
@@ -413,20 +266,6 @@ impl Plan {
 
 fn stop() -> Result<Stop, ServeError> {
     Stop::new().map_err(system("make an eventfd"))
-}
-
-/// Refuses the hand-off by the kernel for the sockets of another process, which form no group for each worker.
-fn refuse_inherited(inheritance: &Inheritance) -> Result<(), ServeError> {
-    if inheritance.addresses().is_empty() {
-        return Ok(());
-    }
-    Err(ServeError::Setting {
-        setting: "--handoff",
-        given: "kernel".to_owned(),
-        accepted:
-            "it needs sockets that this server opens itself, and systemd has opened them; use --handoff fd"
-                .to_owned(),
-    })
 }
 
 /// Returns the processors to tie loops to: the configured ones, or all allowed ones.
@@ -519,19 +358,4 @@ pub fn run_on<S: SocketService, D: Discipline, A: Arrivals>(
     parts: Parts<S, A>,
 ) -> io::Result<()> {
     on_mechanism!(dispatch, Found => readiness::run::<Found, S, D, A>(parts))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hand_off_by_the_kernel_refuses_sockets_that_another_process_has_opened() {
-        let mut inheritance = Inheritance::default();
-        assert!(refuse_inherited(&inheritance).is_ok());
-        let listener = listen("127.0.0.1:0".parse().unwrap(), 1, 1, false).unwrap().remove(0);
-        inheritance.add(listener.address, vec![listener.socket]);
-        let refusal = refuse_inherited(&inheritance).unwrap_err().to_string();
-        assert!(refusal.starts_with("--handoff kernel: ") && !refusal.contains('\n'), "{refusal}");
-    }
 }

@@ -22,7 +22,7 @@ use crate::connections::settings::LiveSettings;
 use crate::ground::admin_access::{AdminAddress, AdminListener};
 use crate::ground::choices::{Choice, Switch};
 use crate::ground::config_text::ConfigText;
-use crate::ground::counters::Counters;
+use crate::ground::counters::{Board, Counters};
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::pass_on;
 use crate::ground::threads::LoopHandle;
@@ -35,7 +35,7 @@ use crate::operation::confinement::{Confined, Confinement};
 use crate::operation::service_manager::Notifier;
 use crate::operation::side_servers::{self, Guard, SideServer, Totals};
 use crate::operation::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, Successor};
-use crate::plan::Plan;
+use crate::plan::{Opened, Opening, Plan, Started};
 use crate::refusal_loop;
 
 /// The time between two looks at the other program during a hand-over.
@@ -144,32 +144,31 @@ impl Server {
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
         let hosts = hosts::open(&config, tls.as_ref())?;
-        let plan =
-            Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?.inheriting(listeners);
+        let plan = Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?;
+        let plan = plan.with_possible_driver();
         let refusals = refusal_loop::start(&plan, refusals)?;
-        let loops = (architecture.start)(&plan)?;
+        let Started { loops, opened } = (architecture.start)(&plan, Opening::new(listeners))?;
+        let begun = Begun { architecture, plan: &plan, loops: &loops, refusals: &refusals, opened: &opened };
         let keeper = |cache: &SharedCache| {
             Ok::<_, ServeError>((cache.clone(), cache.start_keeper(plan.keepers_materials())?))
         };
-        let kernel_cache = plan.kernel_cache().map(keeper).transpose()?;
+        let kernel_cache = opened.kernel_cache.as_ref().map(keeper).transpose()?;
         let evicted = Arc::<AtomicU64>::default();
-        let meter = || meter(architecture, &plan, &loops, &refusals, quota);
         if let Some(reports) = plan.load_reports() {
-            reports.begin(meter(), RealClock::new().now());
+            reports.begin(begun.meter(quota), RealClock::new().now());
         }
         let Aside { admin, admin_socket, agent } = Aside::now_unless(early, &plan.config)?;
-        let start = |listener| AgentCheck::start(listener, meter(), Arc::clone(&evicted));
+        let start = |listener| AgentCheck::start(listener, begun.meter(quota), Arc::clone(&evicted));
         let agent = agent.map(start).transpose()?;
-        let admin = admin.zip(plan.config.admin.as_ref()).map(|(listener, settings)| {
-            start_admin(architecture, &plan, listener, settings, &loops, &refusals, evicted)
-        });
+        let admin = admin.zip(plan.config.admin.as_ref());
+        let admin = admin.map(|(listener, settings)| begun.start_admin(listener, settings, evicted));
         let admin = admin.transpose()?;
         let predecessor =
-            starter.map(|starter| Predecessor::new(starter, plan.take_copies(), admin_socket, is_activated));
+            starter.map(|starter| Predecessor::new(starter, opened.copies, admin_socket, is_activated));
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
         Ok(Server {
             unvouched: hosts::unvouched(&plan.config, plan.settings.tls()),
-            overload: plan.overload(),
+            overload: opened.overload,
             loops,
             refusals,
             admin,
@@ -477,60 +476,66 @@ fn listen_for_admin(
     }
 }
 
-/// Starts the admin interface, a small server of its own.
-fn start_admin(
-    architecture: &Architecture,
-    plan: &Plan,
-    listener: AdminListener,
-    settings: &AdminSettings,
-    loops: &[LoopHandle],
-    refusals: &LoopHandle,
-    agent_evicted: Arc<AtomicU64>,
-) -> Result<SideServer, ServeError> {
-    let AdminSettings { address, hosts, token } = settings;
-    let dispatches = architecture.uses.contains(&Choice::Dispatch);
-    let totals = Arc::new(Totals::default());
-    let admin = Admin {
-        architecture: architecture.name,
-        dispatch: if dispatches { plan.waits_by() } else { "none" },
-        limit: plan.limit.clone(),
-        boards: loops.iter().map(|running| running.board.clone()).collect(),
-        refusals: refusals.board.clone(),
-        log: plan.log.clone(),
-        kernel_cache: plan.kernel_cache().cloned(),
-        overload: plan.overload(),
-        clock: RealClock::new(),
-        totals: Arc::clone(&totals),
-        agent_evicted,
-        started: RealClock::new().now(),
-        access: match (address, token) {
-            (_, Some(_)) => Access::Token,
-            (AdminAddress::Internet(_), None) => Access::Read,
-            (AdminAddress::File(_), None) => Access::All,
-        },
-        history: History::new(RealClock::new().now()),
-    };
-    let guard = match address {
-        AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
-        AdminAddress::File(_) => Guard::of_file(token.clone()),
-    };
-    side_servers::start("admin", listener, guard, admin, totals)
+/// A server whose loops have begun, for the small servers beside it.
+struct Begun<'a> {
+    architecture: &'static Architecture,
+    plan: &'a Plan,
+    loops: &'a [LoopHandle],
+    refusals: &'a LoopHandle,
+    opened: &'a Opened,
 }
 
-/// Makes a meter that measures the load of all loops from now on.
-fn meter(
-    architecture: &Architecture,
-    plan: &Plan,
-    loops: &[LoopHandle],
-    refusals: &LoopHandle,
-    quota: Option<f64>,
-) -> Meter {
-    let allowed = plan.cpus().len();
-    let used = if architecture.spreads { allowed } else { loops.len().min(allowed) } as f64;
-    let capacity = Capacity {
-        processors: quota.map_or(used, |quota| used.min(quota)),
-        connections: plan.config.max_connections,
-    };
-    let boards = loops.iter().map(|running| running.board.clone()).collect();
-    Meter::new(boards, refusals.board.clone(), plan.overload(), capacity, RealClock::new().now())
+impl Begun<'_> {
+    /// Starts the admin interface, a small server of its own.
+    fn start_admin(
+        &self,
+        listener: AdminListener,
+        settings: &AdminSettings,
+        agent_evicted: Arc<AtomicU64>,
+    ) -> Result<SideServer, ServeError> {
+        let AdminSettings { address, hosts, token } = settings;
+        let dispatches = self.architecture.uses.contains(&Choice::Dispatch);
+        let totals = Arc::new(Totals::default());
+        let admin = Admin {
+            architecture: self.architecture.name,
+            dispatch: if dispatches { self.plan.waits_by() } else { "none" },
+            limit: self.plan.limit(),
+            boards: self.boards(),
+            refusals: self.refusals.board.clone(),
+            log: self.plan.log(),
+            kernel_cache: self.opened.kernel_cache.clone(),
+            overload: self.opened.overload.clone(),
+            clock: RealClock::new(),
+            totals: Arc::clone(&totals),
+            agent_evicted,
+            started: RealClock::new().now(),
+            access: match (address, token) {
+                (_, Some(_)) => Access::Token,
+                (AdminAddress::Internet(_), None) => Access::Read,
+                (AdminAddress::File(_), None) => Access::All,
+            },
+            history: History::new(RealClock::new().now()),
+        };
+        let guard = match address {
+            AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
+            AdminAddress::File(_) => Guard::of_file(token.clone()),
+        };
+        side_servers::start("admin", listener, guard, admin, totals)
+    }
+
+    /// Makes a meter that measures the load of all loops from now on.
+    fn meter(&self, quota: Option<f64>) -> Meter {
+        let allowed = self.plan.cpus().len();
+        let used = if self.architecture.spreads { allowed } else { self.loops.len().min(allowed) } as f64;
+        let capacity = Capacity {
+            processors: quota.map_or(used, |quota| used.min(quota)),
+            connections: self.plan.config.max_connections,
+        };
+        let (refusals, overload) = (self.refusals.board.clone(), self.opened.overload.clone());
+        Meter::new(self.boards(), refusals, overload, capacity, RealClock::new().now())
+    }
+
+    fn boards(&self) -> Vec<Board> {
+        self.loops.iter().map(|running| running.board.clone()).collect()
+    }
 }

@@ -53,8 +53,8 @@ use crate::driver::readiness::ByPhases;
 use crate::ground::choices::Choice;
 use crate::ground::error::ServeError;
 use crate::ground::setting::{Declaration, Setting, number_in};
-use crate::ground::threads::{LoopHandle, start_thread};
-use crate::plan::{Plan, addresses, run_on};
+use crate::ground::threads::start_thread;
+use crate::plan::{Opening, Plan, Started, addresses, run_on};
 use crate::processes::{Fleet, Role};
 use crate::service::Costly;
 use helpers::Helpers;
@@ -102,7 +102,7 @@ fn helpers(config: &ServeConfig) -> usize {
     config.chosen.get(&HELPERS).unwrap_or(DEFAULT_HELPERS)
 }
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let config = plan.config();
     let role = Role {
         architecture: AMPED.name,
@@ -113,13 +113,14 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         own_words: 0,
     };
     let fleet = Fleet::new(plan, role, Vec::new())?;
-    let queue = plan.listen_once()?;
+    let (queue, opened) = opening.listen_once(plan)?;
     let addresses = addresses(&queue.listeners);
-    let mut parts = plan.parts_alone(queue)?;
+    let mut parts = plan.parts_alone(queue, &opened)?;
     parts.board = fleet.board();
     let (stop, board, dispatch) = (parts.stop.clone(), parts.board.clone(), plan.dispatch());
     let body = move || run(dispatch, fleet, parts);
-    Ok(vec![start_thread("amped".to_owned(), &config.cpus, stop, board, addresses, body)?])
+    let running = start_thread("amped".to_owned(), &config.cpus, stop, board, addresses, body)?;
+    Ok(Started { loops: vec![running], opened })
 }
 
 /// Runs the main process's loop. The helpers live as long as it does.

@@ -36,8 +36,8 @@ use crate::driver::user_threads::{UserThread, run};
 use crate::ground::choices::{Choice, named};
 use crate::ground::error::ServeError;
 use crate::ground::setting::{Declaration, Setting};
-use crate::ground::threads::{LoopHandle, start_thread};
-use crate::plan::{Plan, addresses, on_mechanism};
+use crate::ground::threads::start_thread;
+use crate::plan::{Opening, Plan, Started, addresses, on_mechanism};
 
 /// Default number of threads of Knot-C [Brecht 2004, 4].
 const THREADS: usize = 1000;
@@ -72,9 +72,10 @@ pub const KNOT_C: Architecture = Architecture {
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&BATCH],
     fits: |_| Ok(()),
-    start: |plan| {
+    start: |plan, opening| {
         let threads = plan.config().workers.unwrap_or(THREADS);
-        start(plan, Form::Fixed { threads, batch: plan.config().chosen.get(&BATCH).unwrap_or_default() })
+        let batch = plan.config().chosen.get(&BATCH).unwrap_or_default();
+        start(plan, opening, Form::Fixed { threads, batch })
     },
     work: None,
 };
@@ -90,7 +91,7 @@ pub const KNOT_A: Architecture = Architecture {
     fits: |config| {
         config.no_workers("knot-a has a thread for each connection; --max-connections bounds them")
     },
-    start: |plan| start(plan, Form::Acceptor),
+    start: |plan, opening| start(plan, opening, Form::Acceptor),
     work: None,
 };
 
@@ -100,14 +101,15 @@ enum Form {
     Acceptor,
 }
 
-fn start(plan: &Plan, form: Form) -> Result<Vec<LoopHandle>, ServeError> {
-    let queue = plan.listen_once()?;
+fn start(plan: &Plan, opening: Opening, form: Form) -> Result<Started, ServeError> {
+    let (queue, opened) = opening.listen_once(plan)?;
     let addresses = addresses(&queue.listeners);
-    let parts = plan.parts_alone(queue)?;
+    let parts = plan.parts_alone(queue, &opened)?;
     let (stop, board) = (parts.stop.clone(), parts.board.clone());
     let (dispatch, cpu) = (plan.dispatch(), plan.cpus()[0]);
     let body = move || run_on(dispatch, parts, form);
-    Ok(vec![start_thread("knot".to_owned(), &[cpu], stop, board, addresses, body)?])
+    let running = start_thread("knot".to_owned(), &[cpu], stop, board, addresses, body)?;
+    Ok(Started { loops: vec![running], opened })
 }
 
 /// Runs the threads on the event mechanism named `dispatch`.

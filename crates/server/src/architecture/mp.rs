@@ -61,9 +61,9 @@ use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::ground::scoreboard::{IDLE_FROM, Slot};
 use crate::ground::stop::Stop;
-use crate::ground::threads::{LoopHandle, start_thread};
+use crate::ground::threads::start_thread;
 use crate::observation::access_log::{LogSender, LoopLog};
-use crate::plan::{Plan, addresses};
+use crate::plan::{Opening, Plan, Started, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
 use crate::service::{Costly, SharedSite};
 
@@ -128,12 +128,12 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     config.wake(MP.name, WAKES).map(drop)
 }
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let config = plan.config();
     let most = most_workers(config);
     let spares = Spares::chosen(&config.chosen)?;
     let wake = config.wake(MP.name, WAKES)?;
-    let ControlledQueue { listeners, control } = plan.listen_once()?;
+    let (ControlledQueue { listeners, control }, opened) = opening.listen_once(plan)?;
     let addresses = addresses(&listeners);
     let waiters = Waiters::new(wake, &listeners).map_err(system("make the waiters"))?;
     let inherited = to_inherit(&waiters, &listeners).map_err(system("share the listeners"))?;
@@ -176,7 +176,8 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         lives,
     };
     let cpus = config.cpus.clone();
-    Ok(vec![start_thread("mp".to_owned(), &cpus, stop, board, addresses, move || parent.run())?])
+    let running = start_thread("mp".to_owned(), &cpus, stop, board, addresses, move || parent.run())?;
+    Ok(Started { loops: vec![running], opened })
 }
 
 /// The descriptors that workers inherit: the memory of the waiters, and the listeners.

@@ -43,9 +43,9 @@ use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::ground::setting::{Declaration, Setting};
 use crate::ground::stop::Stop;
-use crate::ground::threads::{EndsTheServer, LoopHandle, start_thread};
+use crate::ground::threads::{EndsTheServer, start_thread};
 use crate::observation::access_log::{LogSender, LoopLog};
-use crate::plan::{Plan, addresses};
+use crate::plan::{Opened, Opening, Plan, Started, addresses};
 use crate::service::{Costly, SharedSite};
 
 /// Default threads of a pool: Apache's MaxClients in the paper.
@@ -121,7 +121,7 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     }
 }
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let config = plan.config();
     let threads = config.chosen.get(&THREADS).unwrap_or_default();
     // A lone acceptor needs no choice among waiters.
@@ -129,7 +129,7 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         Threads::Pool => (pool(config), config.wake(MT.name, WAKES)?),
         Threads::PerConnection => (1, Wake::All),
     };
-    let (sets, control) = queues(plan, wake, acceptors)?;
+    let (sets, control, opened) = queues(plan, opening, wake, acceptors)?;
     let addresses = addresses(&sets[0]);
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
@@ -168,25 +168,28 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         });
         crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(ended, Err)
     };
-    Ok(vec![start_thread("mt".to_owned(), &config.cpus, stop, board, addresses, body)?])
+    let running = start_thread("mt".to_owned(), &config.cpus, stop, board, addresses, body)?;
+    Ok(Started { loops: vec![running], opened })
 }
 
 /// Opens the accept queues: one for all threads, with overload control, or one for each.
 fn queues(
     plan: &Plan,
+    opening: Opening,
     wake: Wake,
     acceptors: usize,
-) -> Result<(Vec<Vec<Listener>>, Option<AcceptControl>), ServeError> {
+) -> Result<(Vec<Vec<Listener>>, Option<AcceptControl>, Opened), ServeError> {
     if wake != Wake::Reuseport {
-        let ControlledQueue { listeners, control } = plan.listen_once()?;
-        return Ok((vec![listeners], control));
+        let (ControlledQueue { listeners, control }, opened) = opening.listen_once(plan)?;
+        return Ok((vec![listeners], control, opened));
     }
     if plan.config().overload != Some(Switch::Off) {
         sys::say!(
             "inrush: overload control is off: with --wake reuseport each thread has an accept queue of its own"
         );
     }
-    Ok((plan.listen_uncontrolled(acceptors)?, None))
+    let (sets, opened) = opening.listen_uncontrolled(plan, acceptors)?;
+    Ok((sets, None, opened))
 }
 
 fn refuse_what_only_a_pool_has(config: &ServeConfig) -> Result<(), ServeError> {

@@ -22,8 +22,7 @@ use crate::connections::accept::AcceptLimit;
 use crate::driver::readiness::ByPhases;
 use crate::ground::choices::{Choice, WAKE, Wake};
 use crate::ground::error::ServeError;
-use crate::ground::threads::LoopHandle;
-use crate::plan::Plan;
+use crate::plan::{Opening, Plan, Started};
 
 pub const PER_CORE: Architecture = Architecture {
     name: "per-core",
@@ -74,12 +73,13 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     config.wake(PER_CORE.name, WAKES).map(drop)
 }
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let loops = plan.config().workers.unwrap_or(plan.cpus().len());
     let wake = plan.config().wake(PER_CORE.name, WAKES)?;
     // A single loop gets all connections in any case.
     let routing = if wake == Wake::Steered && loops > 1 { by_cpu(plan, loops)? } else { Routing::Even };
-    plan.start_loops::<ByPhases>(plan.listen(loops, routing)?)
+    let (queues, opened) = opening.listen(plan, loops, routing)?;
+    Ok(Started { loops: plan.start_loops::<ByPhases>(queues, &opened)?, opened })
 }
 
 /// Assigns the connections that each processor receives to the listeners of its loop.

@@ -33,8 +33,8 @@ use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::setting::{Declaration, Setting};
 use crate::ground::stop::Stop;
-use crate::ground::threads::{LoopHandle, start_thread};
-use crate::plan::{Plan, addresses, on_mechanism};
+use crate::ground::threads::start_thread;
+use crate::plan::{Opening, Plan, Started, addresses, on_mechanism};
 use crate::service::SharedSite;
 
 static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
@@ -61,9 +61,10 @@ pub const SEDA: Architecture = Architecture {
     work: None,
 };
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let config = plan.config();
-    let listeners = plan.listen_uncontrolled(1)?.remove(0);
+    let (mut sets, opened) = opening.listen_uncontrolled(plan, 1)?;
+    let listeners = sets.remove(0);
     let addresses = addresses(&listeners);
     let pipeline = Pipeline::new(Parts {
         listeners,
@@ -86,5 +87,6 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
     let stop = Stop::new().map_err(system("make an eventfd"))?;
     let (dispatch, asked, published) = (plan.dispatch(), stop.clone(), board.clone());
     let body = move || on_mechanism!(dispatch, Found => pipeline.run::<Found>(&asked, &published));
-    Ok(vec![start_thread("seda".to_owned(), &config.cpus, stop, board, addresses, body)?])
+    let running = start_thread("seda".to_owned(), &config.cpus, stop, board, addresses, body)?;
+    Ok(Started { loops: vec![running], opened })
 }

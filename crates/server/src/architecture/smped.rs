@@ -55,8 +55,8 @@ use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::setting::{Declaration, Setting};
 use crate::ground::stop::Stop;
-use crate::ground::threads::{LoopHandle, start_thread};
-use crate::plan::{Plan, addresses};
+use crate::ground::threads::start_thread;
+use crate::plan::{Opening, Plan, Started, addresses};
 use crate::processes::{Control, Fleet, Role, Worker};
 use dispatcher::Parts;
 use pool::Pool;
@@ -202,20 +202,18 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     }
 }
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let config = plan.config();
-    // Reports a missing io_uring once for all workers.
-    plan.driver();
     let settings = smped_settings(config);
     if by_kernel(config) {
         match steering::load(plan) {
-            Ok(program) => return Ok(vec![steering::start(plan, program)?]),
+            Ok(program) => return steering::start(plan, opening, program),
             Err(error) => {
                 sys::say!("inrush: --handoff kernel: {error}; the dispatcher passes descriptors instead")
             }
         }
     }
-    let queue = plan.listen_once()?;
+    let (queue, opened) = opening.listen_once(plan)?;
     let addresses = addresses(&queue.listeners);
     let fleet = Fleet::new(plan, role(&settings, relief::WORDS), Vec::new())?;
     let workers = fleet.board();
@@ -242,5 +240,6 @@ fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
         processors: plan.cpus().len(),
     };
     let body = move || dispatcher::run(parts);
-    Ok(vec![start_thread("dispatcher".to_owned(), &config.cpus, stop, board, addresses, body)?])
+    let running = start_thread("dispatcher".to_owned(), &config.cpus, stop, board, addresses, body)?;
+    Ok(Started { loops: vec![running], opened })
 }

@@ -16,8 +16,7 @@ use crate::connections::accept::AcceptLimit;
 use crate::driver::readiness::ByPhases;
 use crate::ground::choices::Choice;
 use crate::ground::error::ServeError;
-use crate::ground::threads::LoopHandle;
-use crate::plan::Plan;
+use crate::plan::{Opening, Plan, Started};
 
 pub const SPED: Architecture = Architecture {
     name: "sped",
@@ -40,6 +39,7 @@ pub const SPED: Architecture = Architecture {
     work: None,
 };
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    plan.start_loops::<ByPhases>(vec![plan.listen_once()?])
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
+    let (queue, opened) = opening.listen_once(plan)?;
+    Ok(Started { loops: plan.start_loops::<ByPhases>(vec![queue], &opened)?, opened })
 }

@@ -28,8 +28,7 @@ use crate::connections::accept::AcceptLimit;
 use crate::driver::readiness::UntilEmpty;
 use crate::ground::choices::Choice;
 use crate::ground::error::ServeError;
-use crate::ground::threads::LoopHandle;
-use crate::plan::Plan;
+use crate::plan::{Opening, Plan, Started};
 
 pub const TUX: Architecture = Architecture {
     name: "tux",
@@ -50,6 +49,7 @@ pub const TUX: Architecture = Architecture {
     work: None,
 };
 
-fn start(plan: &Plan) -> Result<Vec<LoopHandle>, ServeError> {
-    plan.start_loops::<UntilEmpty>(vec![plan.listen_once()?])
+fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
+    let (queue, opened) = opening.listen_once(plan)?;
+    Ok(Started { loops: plan.start_loops::<UntilEmpty>(vec![queue], &opened)?, opened })
 }

@@ -53,8 +53,8 @@ use crate::ground::counters::{Board, Counters, LoopCounts, SteeringCounts, Worke
 use crate::ground::error::{ServeError, system};
 use crate::ground::scoreboard::IDLE_FROM;
 use crate::ground::stop::Stop;
-use crate::ground::threads::{LoopHandle, start_thread};
-use crate::plan::Plan;
+use crate::ground::threads::start_thread;
+use crate::plan::{Opened, Opening, Plan, Started};
 use crate::processes::{Event, Fleet, Reclaims};
 pub use arrivals::work;
 
@@ -88,10 +88,10 @@ pub fn load(plan: &Plan) -> Result<Steering, BpfError> {
 /// # Errors
 /// [`ServeError`]: the server cannot listen, open a descriptor or start the thread, or the kernel rejects the
 /// program.
-pub fn start(plan: &Plan, steering: Steering) -> Result<LoopHandle, ServeError> {
+pub fn start(plan: &Plan, opening: Opening, steering: Steering) -> Result<Started, ServeError> {
     let config = plan.config();
     let settings = smped_settings(config);
-    let by_slot = plan.bind_groups(settings.p_max)?;
+    let by_slot = opening.bind_groups(plan, settings.p_max)?;
     let mut queues = Queues::new(steering, by_slot, config.backlog, settings.c_max.into());
     for slot in 0..settings.initial {
         queues.open(slot)?;
@@ -124,7 +124,8 @@ pub fn start(plan: &Plan, steering: Steering) -> Result<LoopHandle, ServeError> 
         drain_timeout: config.drain_timeout,
     };
     let body = move || parent.run();
-    start_thread("steering".to_owned(), &config.cpus, stop, board, addresses, body)
+    let running = start_thread("steering".to_owned(), &config.cpus, stop, board, addresses, body)?;
+    Ok(Started { loops: vec![running], opened: Opened::default() })
 }
 
 /// The counters of all workers, with T_i, C_i and the program's totals at the moment of reading.
