@@ -1,9 +1,30 @@
-//! `--smped c-max=256,p-min=2,...`: the numbers of the paper, as settings.
+//! The settings of SMPED, for both ways of handing a connection over.
+//!
+//! Owns `--smped c-max=256,p-min=2,...`, the numbers of the paper, `--schedule` and `--handoff`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use base::Nanos;
+
+use crate::config::serve::ServeConfig;
+use crate::ground::choices::named;
+use crate::ground::setting::{Declaration, Setting};
+use crate::processes::Role;
+
+/// The name of the architecture.
+pub const NAME: &str = "smped";
+/// Additional time for workers to end after their own drain timeout.
+pub const PATIENCE: Nanos = Nanos::SECOND;
+/// Delay before another attempt to start a worker, after one failed.
+pub const START_PAUSE: Nanos = Nanos::SECOND;
+/// Time for a worker to claim a connection: many turns of a loop, and too short for a client to notice.
+pub const ANSWER_WITHIN: Nanos = Nanos::from_millis(100);
+/// Descriptors of a worker beside its connections: control socket, mechanism, shared memory, log, root, and
+/// headroom for files.
+const WORKERS_OWN: u64 = 24;
+/// Further descriptors of a worker with queues of its own: listeners, and connections that it turns away.
+const WITH_QUEUES: u64 = 32;
 
 /// The C_max that adapts itself.
 const ADAPTIVE: &str = "adaptive";
@@ -12,6 +33,97 @@ const ACCEPTED: &str = "expected c-max, p-min, p-max, initial, alpha, period, id
 c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s";
 /// The most workers: more than any machine can use.
 const MOST_WORKERS: usize = 1024;
+
+named! {
+    /// The rule by which a dispatcher chooses the worker of a new connection.
+    #[derive(Default)]
+    Schedule {
+        /// The least share of throughput times the least share of connections (SMPED).
+        #[default]
+        Smped = "smped",
+        /// The fewest connections.
+        LeastConnections = "least-connections",
+        /// One after another.
+        RoundRobin = "round-robin",
+        /// Chance.
+        Random = "random",
+    }
+}
+
+named! {
+    /// The way of a connection to its chosen worker.
+    #[derive(Default)]
+    Handoff {
+        /// A dispatcher accepts it and passes its descriptor (SMPED).
+        #[default]
+        Fd = "fd",
+        /// The kernel puts it into the worker's own accept queue: a BPF program has chosen at its SYN.
+        Kernel = "kernel",
+    }
+}
+
+/// The numbers of the paper.
+pub static NUMBERS: Setting<SmpedSettings> = Setting::new(Declaration {
+    flag: "--smped",
+    value: "NAME=VALUE,...",
+    help: "smped: settings of the dispatcher [default: \
+           c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s]",
+    more: Some(
+        "c-max=adaptive: a worker is full while another would relieve it, because it is occupied and a processor is free.",
+    ),
+    without: "has no dispatcher",
+    in_kernel: None,
+});
+
+/// The choice of a worker.
+pub static SCHEDULE: Setting<Schedule> = Setting::new(Declaration {
+    flag: "--schedule",
+    value: "RULE",
+    help: "smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random",
+    more: None,
+    without: "has no dispatcher that chooses workers",
+    in_kernel: None,
+});
+
+/// The way of a connection.
+pub static HANDOFF: Setting<Handoff> = Setting::new(Declaration {
+    flag: "--handoff",
+    value: "HOW",
+    help: "smped: how a connection gets to its worker: fd (default) or kernel",
+    more: Some(
+        "fd: the dispatcher accepts it and passes its descriptor. kernel: a program in the kernel chooses the worker's \
+         own accept queue; needs CAP_BPF and CAP_NET_ADMIN.",
+    ),
+    without: "has no workers to hand connections to",
+    in_kernel: Some("kernel"),
+});
+
+/// Returns true if the kernel hands connections over.
+pub fn by_kernel(config: &ServeConfig) -> bool {
+    config.chosen.get(&HANDOFF).unwrap_or_default() == Handoff::Kernel
+}
+
+/// Returns the settings, with C_max lowered to the connections that a worker has descriptors for. A worker would lose
+/// any connection beyond them.
+pub fn smped_settings(config: &ServeConfig) -> SmpedSettings {
+    let own = WORKERS_OWN + if by_kernel(config) { WITH_QUEUES } else { 0 };
+    let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
+    let room = u32::try_from(limit.saturating_sub(own).max(1)).unwrap_or(u32::MAX);
+    let settings = config.chosen.get(&NUMBERS).unwrap_or_default();
+    SmpedSettings { c_max: settings.c_max.min(room), ..settings }
+}
+
+/// Returns the role of the workers, each with `own_words` words of shared memory.
+pub fn role(settings: &SmpedSettings, own_words: usize) -> Role {
+    Role {
+        architecture: NAME,
+        noun: "worker",
+        places: settings.p_max,
+        service: site::Counts::default().named().map(|(name, _)| name).collect(),
+        serves: true,
+        own_words,
+    }
+}
 
 /// Numbers of the scheduler, the feedback handler and the resource controller.
 #[derive(Clone, Debug, PartialEq)]

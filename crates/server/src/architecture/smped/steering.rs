@@ -46,8 +46,7 @@ use bpf::steering::{Steering, Workers};
 
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
-use super::{PATIENCE, START_PAUSE, role, smped_settings};
-use crate::architecture::smped::settings::SmpedSettings;
+use super::settings::{PATIENCE, SCHEDULE, START_PAUSE, SmpedSettings, role, smped_settings};
 use crate::driver::waiters::{readable, sleep};
 use crate::ground::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::ground::error::{ServeError, system};
@@ -77,10 +76,7 @@ const CALM_AFTER: Nanos = Nanos::SECOND;
 /// [`BpfError`]: a missing capability or kernel facility, or too many workers.
 pub fn load(plan: &Plan) -> Result<Steering, BpfError> {
     let config = plan.config();
-    Steering::load(
-        schedule(config.chosen.get(&super::SCHEDULE).unwrap_or_default()),
-        smped_settings(config).p_max,
-    )
+    Steering::load(schedule(config.chosen.get(&SCHEDULE).unwrap_or_default()), smped_settings(config).p_max)
 }
 
 /// Starts the parent's thread.

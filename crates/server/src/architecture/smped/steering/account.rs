@@ -23,9 +23,8 @@
 
 use base::Nanos;
 
-use super::super::handover::ANSWER_WITHIN;
 use super::super::resources::{Resources, Surplus};
-use crate::architecture::smped::settings::SmpedSettings;
+use crate::architecture::smped::settings::{ANSWER_WITHIN, SmpedSettings};
 
 /// Time for which a starting worker keeps others from being started.
 const BEGINS_WITHIN: Nanos = Nanos::SECOND;

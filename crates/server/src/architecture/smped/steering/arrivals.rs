@@ -28,7 +28,7 @@ use dispatch::{Dispatcher, Mechanism};
 use overload::law::Sessions;
 use sys::socket::AcceptQueue;
 
-use super::super::smped_settings;
+use super::super::settings::smped_settings;
 use super::report::{Known, Report};
 use super::{OPEN, PINCHED_FROM, TURNS};
 use crate::connections::accept::{Accepted, Acceptor, Arrived, Look, RECLAIM_PAUSE, Short};

@@ -15,7 +15,7 @@ use base::PerSecond;
 use bpf::BpfError;
 use bpf::steering::{Steering, Totals, Worker, Workers};
 
-use crate::architecture::smped::Schedule;
+use crate::architecture::smped::settings::Schedule;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::plan::addresses;

@@ -20,6 +20,7 @@ use sys::socket::AcceptQueue;
 use super::handover::{SEEN, claim};
 use super::messages::{Handed, Report, unpack};
 use super::relief;
+use crate::architecture::smped::settings::NUMBERS;
 use crate::connections::accept::{Accepted, Arrived, Phase};
 use crate::connections::clients::Admission;
 use crate::connections::slots::Share;
@@ -46,7 +47,7 @@ pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     });
     let (stop, reconfigure) = (Stop::new().map_err(system("make an eventfd"))?, worker.reconfigurer());
     let Worker { plan, slot, .. } = worker;
-    let settings = plan.config().chosen.get(&super::NUMBERS).unwrap_or_default();
+    let settings = plan.config().chosen.get(&NUMBERS).unwrap_or_default();
     let arrivals = Passed::new(control, slot, settings.period, stop.clone(), reconfigure);
     let parts = Parts { board, stop, ..plan.parts_for(arrivals)? };
     plan.run_worker(parts).map_err(system("run the event loop of a worker"))
@@ -238,8 +239,8 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
 
-    use crate::architecture::smped::handover::NEXT;
-    use crate::architecture::smped::messages::pack;
+    use super::super::handover::NEXT;
+    use super::super::messages::pack;
 
     const PERIOD: Nanos = Nanos::from_millis(100);
 

@@ -26,7 +26,7 @@ use std::cmp::Ordering;
 use base::{Rng, Seed};
 use rand::RngExt;
 
-use crate::architecture::smped::Schedule;
+use crate::architecture::smped::settings::Schedule;
 
 /// A worker's load when a connection is placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -18,7 +18,7 @@
 //! Each worker shows the sum of its turns in shared memory, and the dispatcher reads it once a period. A turn under way
 //! counts when it ends.
 //!
-//! Owns the word and the rule. Leaves out the bounds of the pool ([`resources`](super::resources)), and its growth by one
+//! Owns the word and the rule. Leaves out the bounds of the pool ([`resources`](crate::architecture::smped::resources)), and its growth by one
 //! worker a period ([`pool`](super::pool)).
 
 use std::io;

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Nanos;
 
 use super::messages::{Handed, pack};
+use crate::architecture::smped::settings::ANSWER_WITHIN;
 use crate::ground::scoreboard::IDLE_FROM;
 use crate::processes::{Fleet, Sent};
 
@@ -27,9 +28,6 @@ use crate::processes::{Fleet, Sent};
 pub const NEXT: usize = IDLE_FROM + 1;
 pub const SEEN: usize = NEXT + 1;
 pub const WORDS: usize = SEEN + 1;
-
-/// Time for a worker to claim a connection: many turns of a loop, and too short for a client to notice.
-pub const ANSWER_WITHIN: Nanos = Nanos::from_millis(100);
 
 /// The dispatcher's side of one worker.
 #[derive(Debug, Default)]

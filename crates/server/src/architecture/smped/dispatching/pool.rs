@@ -22,11 +22,10 @@ use std::borrow::Cow;
 
 use base::{Nanos, Seed};
 
-use super::feedback::Feedback;
-use super::resources::{Resources, Surplus};
 use super::scheduler::{Choice, Load, Reason, Scheduler};
-use crate::architecture::smped::Schedule;
-use crate::architecture::smped::settings::SmpedSettings;
+use crate::architecture::smped::feedback::Feedback;
+use crate::architecture::smped::resources::{Resources, Surplus};
+use crate::architecture::smped::settings::{Schedule, SmpedSettings};
 use crate::ground::counters::Decisions;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use super::handover::Outbox;
 use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
 use super::relief::Relief;
-use super::{PATIENCE, START_PAUSE};
+use crate::architecture::smped::settings::{PATIENCE, START_PAUSE};
 use crate::connections::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
 use crate::driver::full_pool::STILL;
