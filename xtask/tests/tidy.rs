@@ -15,6 +15,12 @@ use tidy::source::{code, crates, files, first_file, folder, read, root, shown};
 
 const LINES_MOST: usize = 600;
 
+/// The most modules side by side in one room, for the crates that have a limit of their own, and for the others.
+const SIDE_BY_SIDE_MOST: ([(&str, usize); 1], usize) = ([("server", 16)], 12);
+
+/// The most modules of a room that use an item of the room's own file, which names them.
+const USE_THEIR_LIST_MOST: usize = 4;
+
 /// The most lines of code without comments and tests.
 const BUDGETS: [(&str, usize); 4] =
     [("analysis", 1_500), ("lab", 2_450), ("report", 3_300), ("xtask", 3_100)];
@@ -123,6 +129,50 @@ fn no_neighbouring_modules_use_each_other() {
         circles.into_iter().map(move |circle| format!("{krate}::{circle}"))
     });
     check("these modules form a circle", circles, &[]);
+}
+
+#[test]
+fn rooms_have_few_modules_side_by_side() {
+    let (own, others) = SIDE_BY_SIDE_MOST;
+    let crowded = crates().into_iter().flat_map(|krate| {
+        let most = own.iter().find(|(name, _)| *name == krate).map_or(others, |(_, most)| *most);
+        let rooms = Modules::of(&krate).side_by_side();
+        let is_crowded = |(_, modules): &(String, usize)| *modules > most;
+        rooms
+            .into_iter()
+            .filter(is_crowded)
+            .map(|(room, modules)| format!("{}: {modules}", shown_room(&krate, &room)))
+            .collect::<Vec<_>>()
+    });
+    let allowed = [
+        "fleet: 14",
+        "http1: 15",
+        "inrush: 18",
+        "inrush::cli: 17",
+        "load::engine: 20",
+        "load::plan: 19",
+        "report: 16",
+        "sys: 25",
+    ];
+    check("these rooms have too many modules side by side", crowded, &allowed);
+}
+
+#[test]
+fn modules_do_not_use_the_list_of_them() {
+    let upwards = crates().into_iter().flat_map(|krate| {
+        let modules = Modules::of(&krate);
+        let rooms = modules.use_their_list().into_iter();
+        rooms
+            .filter(|(_, modules)| modules.len() > USE_THEIR_LIST_MOST)
+            .map(|(room, modules)| format!("{}: {}", shown_room(&krate, &room), modules.len()))
+            .collect::<Vec<_>>()
+    });
+    let allowed = ["dispatch::mechanism: 9", "load::plan::arrivals: 7", "xtask::bench: 9"];
+    check("the modules of these rooms use what the file that lists them defines", upwards, &allowed);
+}
+
+fn shown_room(krate: &str, room: &str) -> String {
+    if room.is_empty() { krate.to_owned() } else { format!("{krate}::{room}") }
 }
 
 #[test]

@@ -54,17 +54,44 @@ impl Modules {
         self.0.keys().filter(|place| place.len() == 1).map(|place| place[0].as_str())
     }
 
-    /// Every circle, as `parent::{one, other}`.
-    pub fn circles(&self) -> Vec<String> {
-        let mut uses: BTreeMap<&[String], BTreeSet<(&str, &str)>> = BTreeMap::new();
-        let targets: Vec<(&Place, Place)> = self
-            .0
+    /// The number of modules in each room that has any, by the room's path; the path of the root is empty.
+    pub fn side_by_side(&self) -> BTreeMap<String, usize> {
+        let mut rooms = BTreeMap::new();
+        for (_, room) in self.0.keys().filter_map(|place| place.split_last()) {
+            *rooms.entry(room.join("::")).or_default() += 1;
+        }
+        rooms
+    }
+
+    /// For each room, its modules that use an item of the room's own file, which in turn names them.
+    pub fn use_their_list(&self) -> BTreeMap<String, BTreeSet<&str>> {
+        let targets = self.targets();
+        let mut rooms: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for (place, target) in &targets {
+            let Some((child, room)) = place.split_last() else { continue };
+            let is_list = || targets.iter().any(|(from, to)| *from == room && to.starts_with(place));
+            if !room.is_empty() && target == room && is_list() {
+                rooms.entry(room.join("::")).or_default().insert(child);
+            }
+        }
+        rooms
+    }
+
+    /// Every use of a module by another one.
+    fn targets(&self) -> Vec<(&Place, Place)> {
+        self.0
             .iter()
             .flat_map(|(place, module)| {
                 module.paths.iter().map(move |path| (place, self.target(place, path, 0)))
             })
             .filter_map(|(place, target)| Some((place, target?)))
-            .collect();
+            .collect()
+    }
+
+    /// Every circle, as `parent::{one, other}`.
+    pub fn circles(&self) -> Vec<String> {
+        let mut uses: BTreeMap<&[String], BTreeSet<(&str, &str)>> = BTreeMap::new();
+        let targets = self.targets();
         for (place, target) in &targets {
             let shared = place.iter().zip(target).take_while(|(one, other)| one == other).count();
             if shared < place.len() && shared < target.len() {
@@ -108,7 +135,7 @@ impl Module {
         let mut at = 0;
         while at < tokens.len() {
             let is_use = tokens[at] == "use";
-            let begins_path = ["crate", "super", "self"].contains(&tokens[at].as_str())
+            let begins_path = is_word(&tokens[at])
                 && tokens.get(at + 1).is_some_and(|next| next == "::")
                 && (at == 0 || tokens[at - 1] != "::");
             if !is_use && !begins_path {
@@ -235,6 +262,20 @@ mod tests {
             ("z", "use std::fmt;"),
         ]);
         assert_eq!(found.circles(), ["{a, b, x}"]);
+    }
+
+    #[test]
+    fn children_that_use_their_list_are_found() {
+        let found = modules(&[
+            ("", "use list::Item;"),
+            ("list", "pub use item::Item; struct Own; const ALL: [Own; 1] = [one::ONE];"),
+            ("list::one", "use super::Own;"),
+            ("list::two", "use super::Own;"),
+            ("list::three", "use super::Item;"),
+            ("list::item", ""),
+        ]);
+        assert_eq!(found.use_their_list(), BTreeMap::from([("list".to_owned(), BTreeSet::from(["one"]))]));
+        assert_eq!(found.side_by_side(), BTreeMap::from([(String::new(), 1), ("list".to_owned(), 4)]));
     }
 
     #[test]
