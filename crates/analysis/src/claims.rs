@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_beats_all_others_and_a_choice_costs_a_test() {
+    fn best_arm_beats_all_others_at_the_cost_of_a_test() {
         let one = |ratio: f64| Sample::Products([0.98, 1.0, 1.03, 1.01].map(|noise| noise * ratio).to_vec());
         let of = |contests: Vec<Vec<Sample>>| {
             let sample = contests[0][0].clone();
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_for_and_is_not_there_is_out_of_bounds() {
+    fn missing_crossing_is_out_of_bounds() {
         let nowhere = found(Sample::Places(vec![f64::NAN; 5]));
         assert_eq!(chances(&nowhere, AT_LEAST, 0.0), (1.0, 1.0 / 32.0));
         assert_eq!(why_untested(&nowhere), None);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_differences_are_told_and_in_the_right_direction() {
+    fn clear_differences_get_the_right_direction() {
         let comparison = compared(&run(&noisy(1_000, 200), 2), &run(&noisy(1_500, 240), 1));
         assert_eq!(comparison.intervals, [30, 30]);
         assert_eq!(change(&comparison, "goodput_per_s"), Change::Better);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_nothing_is_worse_in_every_figure() {
+    fn silent_server_is_worse_in_every_figure() {
         let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(0));
         for row in &comparison.rows {
             assert_eq!(row.change, Change::Worse, "{row:?}");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_every_fifth_request_has_no_median() {
+    fn server_answering_every_fifth_has_no_median() {
         let comparison = compared(&run(&noisy(1_000, 200), 0), &hung(40));
         assert_eq!(comparison.rows[2].second, Some(0.8));
         assert_eq!(comparison.rows[3].second, Some(f64::INFINITY), "{:?}", comparison.rows[3]);

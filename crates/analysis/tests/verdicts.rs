@@ -130,7 +130,7 @@ fn is_either(claim: &Judged) -> bool {
 }
 
 #[test]
-fn a_quantity_at_its_bound_is_rarely_judged_either_way() {
+fn quantity_at_its_bound_is_rarely_judged() {
     let at_least = ratio("at-least = 1.0");
     for (name, is_so) in
         [("no gain, reproduced", is_reproduced as fn(&Judged) -> bool), ("no loss, refuted", is_refuted)]
@@ -141,7 +141,7 @@ fn a_quantity_at_its_bound_is_rarely_judged_either_way() {
 }
 
 #[test]
-fn equality_is_rarely_found_at_the_border_and_found_well_within() {
+fn equality_is_found_well_within_and_rarely_at_border() {
     let within = ratio("at-least = 0.8, at-most = 1.25");
     let wrong = share("25 % apart, called equal to 25 %", truth(1.25), &within, is_reproduced);
     assert!(wrong.iter().all(|share| *share <= WRONG_MAX), "{wrong:?}");
@@ -152,7 +152,7 @@ fn equality_is_rarely_found_at_the_border_and_found_well_within() {
 }
 
 #[test]
-fn more_trials_miss_fewer_gains_and_an_effect_of_the_bound_is_always_missed() {
+fn more_trials_miss_fewer_gains_beyond_the_bound() {
     let missed = |claim: &Judged| !is_reproduced(claim);
     let shares = share("a gain of 30 %, missed at 15 %", truth(1.3), &ratio("at-least = 1.15"), missed);
     assert!(shares.is_sorted_by(|few, many| few > many) && shares[4] < 0.05, "{shares:?}");

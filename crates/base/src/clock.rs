@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn simulated_time_moves_only_when_told_and_clones_share_it() {
+    fn simulated_time_moves_on_command_and_is_shared() {
         let clock = SimulatedClock::new(WallTime { seconds: 100 });
         let other = clock.clone();
         assert_eq!(clock.now(), Nanos::SECOND);

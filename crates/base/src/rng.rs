@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_seeds_give_equal_streams_and_named_parts_differ() {
+    fn equal_seeds_give_equal_streams_parts_differ() {
         let draw = |seed: Seed| seed.rng().random::<u64>();
         assert_eq!(draw(Seed(7)), draw(Seed(7)));
         assert_ne!(draw(Seed(7).child("arrivals")), draw(Seed(7).child("paths")));

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_several_units_add_up_from_the_largest_down() {
+    fn times_of_several_units_add_up_in_order() {
         for (text, nanos) in [
             ("1m30s", Nanos::from_secs(90)),
             ("1h30m", Nanos::from_secs(5_400)),

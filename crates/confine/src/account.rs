@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn without_root_an_account_has_the_user_and_the_group_that_the_thread_has() {
+    fn account_without_root_is_that_of_the_thread() {
         let find = || {
             if is_root() {
                 rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(12_345)).unwrap();

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_choice_makes_a_filter_that_the_kernel_would_load() {
+    fn every_choice_makes_a_filter_the_kernel_loads() {
         for (processes, kernel_programs, rings) in [(false, false, false), (true, true, true)] {
             let program = Calls { processes, kernel_programs, rings }.program().unwrap();
             assert!(program.len() > 100 && program.len() < 4096);

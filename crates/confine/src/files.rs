@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replaces_a_folder_is_kept_too_but_never_the_whole_file_system() {
+    fn replaced_folder_is_kept_but_never_the_root() {
         let place = tempfile::tempdir().unwrap();
         let releases = place.path().join("releases");
         std::fs::create_dir_all(releases.join("1/public")).unwrap();

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_empty_call_past_the_threshold_is_followed_by_a_sleep() {
+    fn empty_calls_past_the_threshold_sleep() {
         let mut mechanism = Scripted::default();
         mechanism.script.extend([false; 6]);
         let (mut spin, mut events, clock) = (Spin::new(3), Vec::new(), RealClock::new());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_calls_count_over_several_waits_and_a_zero_timeout_is_one_call() {
+    fn empty_calls_add_up_over_waits() {
         let mut mechanism = Scripted::default();
         mechanism.script.extend([false; 2]);
         let (mut spin, mut events) = (Spin::new(100), Vec::new());

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_every_mechanism_once_and_names_what_stands_for_the_missing() {
+    fn table_lists_each_mechanism_once_with_fallbacks() {
         let table = table();
         let mut names: Vec<&str> = table.rows.iter().map(|row| row.capabilities.name).collect();
         names.sort();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn as_text_a_line_a_mechanism_and_as_json_an_object_each() {
+    fn table_prints_a_line_or_an_object_per_mechanism() {
         let table = table();
         let text = table.to_string();
         assert_eq!(text.lines().count(), table.rows.len() + 1);

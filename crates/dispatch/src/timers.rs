@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_comes_up_once_its_time_has_come_and_not_before() {
+    fn timer_fires_once_and_not_before_its_time() {
         let mut timers = Timers::new(SLOT, Nanos::SECOND);
         assert_eq!(timers.next(), None);
         let at = timers.schedule(Token(1), Nanos::from_millis(1500));

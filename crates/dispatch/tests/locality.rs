@@ -30,7 +30,7 @@ fn with_an_idle_one(settings: Settings) -> (PollingSets, OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn a_call_that_may_not_block_looks_only_at_what_is_due() {
+fn nonblocking_call_polls_only_due_sets() {
     let (mut sets, reader, writer) = with_an_idle_one(Settings::default());
     rustix::io::write(&writer, b"x").unwrap();
     assert!(call(&mut sets).is_empty() && call(&mut sets).is_empty());
@@ -40,7 +40,7 @@ fn a_call_that_may_not_block_looks_only_at_what_is_due() {
 }
 
 #[test]
-fn a_wait_that_may_block_sees_the_idle_set_however_it_sleeps() {
+fn blocking_wait_sees_the_idle_set_in_any_sleep() {
     let at_once = Settings { sleep_threshold: 0, ..Settings::default() };
     let spinning = Settings { nap: Nanos::ZERO, ..Settings::default() };
     let napping = Settings { sleep_threshold: u32::MAX, ..Settings::default() };
@@ -56,7 +56,7 @@ fn a_wait_that_may_block_sees_the_idle_set_however_it_sleeps() {
 }
 
 #[test]
-fn a_locked_descriptor_stays_active_and_others_come_back_when_they_are_used() {
+fn locked_descriptor_stays_active_others_come_back() {
     let mut sets = PollingSets::new(Settings::default(), RealClock::new());
     let ((listener, _to_listener), (reader, writer)) = (pipe(), pipe());
     sets.register(listener.as_raw_fd(), bits::IN, 1, true);
@@ -76,7 +76,7 @@ fn a_locked_descriptor_stays_active_and_others_come_back_when_they_are_used() {
 }
 
 #[test]
-fn a_deadline_is_checked_when_its_set_is_polled_and_reported_once() {
+fn deadline_is_reported_once_when_its_set_is_polled() {
     let clock = SimulatedClock::new(WallTime::default());
     let mut sets = PollingSets::new(Settings::default(), clock.clone());
     let (reader, _writer) = pipe();
@@ -129,7 +129,7 @@ fn settings_out_of_range_count_as_the_nearest_in_it() {
 }
 
 #[test]
-fn adaptive_sets_tune_themselves_while_they_are_called() {
+fn adaptive_sets_tune_themselves_during_calls() {
     let settings = Settings { adapts: dispatch::locality::Adapts::BOTH, ..Settings::default() };
     let clock = SimulatedClock::new(WallTime::default());
     let mut sets = PollingSets::new(settings, clock.clone());
@@ -147,7 +147,7 @@ fn adaptive_sets_tune_themselves_while_they_are_called() {
 }
 
 #[test]
-fn a_wait_that_ends_empty_may_have_polled_every_set_a_little_before() {
+fn empty_wait_may_have_polled_sets_a_little_before() {
     let settings = Settings { freshness: Nanos::from_secs(100), ..Settings::default() };
     let (mut sets, _reader, writer) = with_an_idle_one(settings);
     rustix::io::write(&writer, b"x").unwrap();

@@ -87,7 +87,7 @@ fn keeps_up_between_overflows(mut dispatcher: Dispatcher<RtPerFd>) {
 }
 
 #[test]
-fn an_overflow_is_recovered_from_by_every_mechanism_that_can_have_one() {
+fn signal_mechanisms_recover_from_queue_overflow() {
     let _alone = the_queue();
     let limit = getrlimit(Resource::Sigpending);
     setrlimit(Resource::Sigpending, Rlimit { current: Some(QUEUE), ..limit }).unwrap();

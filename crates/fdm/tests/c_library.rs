@@ -51,7 +51,7 @@ fn the_header_says_what_the_library_is() {
 }
 
 #[test]
-fn the_shared_library_exports_what_the_header_declares_with_a_version() {
+fn shared_library_exports_header_with_versions() {
     let installation = Installation::new();
     let mut declared = installation.declared();
     declared.sort_unstable();

@@ -56,7 +56,7 @@ fn rfc9112_6_3_replies_are_delimited() {
 }
 
 #[test]
-fn rfc9112_6_1_chunked_is_applied_once_at_most_and_delimits_only_as_the_last_coding() {
+fn rfc9112_6_1_chunked_delimits_only_once_and_last() {
     let reply = |codings: &str| format!("HTTP/1.1 200 OK\r\n{codings}\r\n5\r\nhello\r\n0\r\n\r\n");
     check(&reply("Transfer-Encoding: gzip, chunked\r\n"), &[(200, 5, true)], Ok(()));
     check(&reply("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), &[(200, 5, true)], Ok(()));
@@ -67,7 +67,7 @@ fn rfc9112_6_1_chunked_is_applied_once_at_most_and_delimits_only_as_the_last_cod
 }
 
 #[test]
-fn content_is_handed_over_however_it_is_delimited_and_cut() {
+fn content_arrives_whole_in_any_framing_and_split() {
     for head in [
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nhelloyo",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n2;a\r\nyo\r\n0\r\n\r\n",
@@ -143,7 +143,7 @@ fn what_cannot_be_read_says_why() {
 
 /// A server may wait for the client after each of these bytes: neither an end nor a further byte would come.
 #[test]
-fn bytes_that_begin_no_reply_are_refused_at_the_first_of_them() {
+fn impossible_reply_is_refused_at_its_first_byte() {
     const SETTINGS_FRAME: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
     const TLS_ALERT: &[u8] = b"\x15\x03\x03\0\x02\x02\x46";
     for bytes in [SETTINGS_FRAME, TLS_ALERT, b"SSH-2.0-OpenSSH_9.2", b"HTTP/2"] {

@@ -35,7 +35,7 @@ fn secs(seconds: u64) -> Nanos {
 }
 
 #[test]
-fn a_new_connection_that_says_nothing_is_closed_without_a_word() {
+fn silent_new_connection_closes_without_reply() {
     let mut peer = Peer::new(Settings::default());
     assert_eq!(peer.wait_for_deadline(), secs(10));
     assert_eq!((peer.connection.wants(), peer.counts.timeouts_header), (Wants::Close, 1));
@@ -43,7 +43,7 @@ fn a_new_connection_that_says_nothing_is_closed_without_a_word() {
 }
 
 #[test]
-fn an_empty_line_is_no_request_in_however_many_pieces_it_comes() {
+fn empty_line_in_any_split_is_no_request() {
     for pieces in [&[&b"\r\n"[..]][..], &[b"\r", b"\n"], &[b"\r\n\r", b"\n"]] {
         let mut peer = Peer::new(Settings::default());
         pieces.iter().for_each(|piece| peer.send(piece));
@@ -66,7 +66,7 @@ fn an_idle_connection_is_closed_without_a_word() {
 }
 
 #[test]
-fn an_answer_from_elsewhere_postpones_the_idle_timeout_and_no_other() {
+fn awaited_answer_postpones_only_the_idle_timeout() {
     let settings = Settings::default();
     let mut peer = Peer::new(settings.clone());
     peer.connection.answered_elsewhere(secs(30), &settings);
@@ -134,7 +134,7 @@ fn every_batch_of_pipelined_answers_has_its_own_time() {
 }
 
 #[test]
-fn the_time_for_a_pipelined_head_begins_when_the_answers_before_it_have_left() {
+fn pipelined_head_deadline_begins_after_earlier_sends() {
     let mut peer = Peer::new(Settings::default());
     peer.send(&[GET, &GET[..5]].concat());
     peer.wait(secs(20));
@@ -193,7 +193,7 @@ fn slow_peers_are_served_or_timed_out() {
 }
 
 #[test]
-fn draining_gives_a_new_connection_a_second_for_its_first_request() {
+fn new_connection_gets_a_second_while_draining() {
     let drain = |peer: &mut Peer| peer.with(|connection, cx| connection.drain(cx));
     let new = || Peer::new(Settings::default());
     let mut prompt = new();
@@ -229,7 +229,7 @@ fn a_retired_connection_stays_for_one_more_request() {
 }
 
 #[test]
-fn a_connection_is_idle_between_requests_and_after_a_second_of_silence() {
+fn connection_is_idle_between_requests_or_when_silent() {
     let mut peer = Peer::new(Settings::default());
     assert!(!peer.is_idle());
     peer.wait(Nanos::SECOND);
@@ -245,7 +245,7 @@ fn a_connection_is_idle_between_requests_and_after_a_second_of_silence() {
 }
 
 #[test]
-fn a_connection_that_lingers_counts_as_idle_soon_and_gives_way_but_outlives_a_drain() {
+fn lingering_connection_is_idle_and_outlives_a_drain() {
     let refused = || {
         let mut peer = Peer::new(Settings::default());
         peer.send(b"BAD\r\n\r\n");

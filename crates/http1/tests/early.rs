@@ -47,13 +47,13 @@ fn a_request_within_the_content_is_content() {
 }
 
 #[test]
-fn content_that_cannot_be_delimited_ends_the_connection_without_another_answer() {
+fn undelimited_content_closes_without_another_answer() {
     check("Transfer-Encoding: chunked\r\n", &format!("x\r\n{GET}"), &[405], true);
     check("Transfer-Encoding: chunked\r\n", &format!("200000\r\n{GET}"), &[405], true);
 }
 
 #[test]
-fn a_client_that_waits_for_100_continue_gets_the_refusal_and_the_end() {
+fn client_awaiting_continue_gets_refusal_and_close() {
     // The server cannot know if the client still sends its content, nor where a next request begins.
     check("Content-Length: 5\r\nExpect: 100-continue\r\n", GET, &[405], true);
     let peer = refused("Content-Length: 5\r\nExpect: 100-continue\r\n");
@@ -79,7 +79,7 @@ fn dropped_content_is_not_kept() {
 }
 
 #[test]
-fn content_that_never_comes_ends_the_connection_at_its_deadline() {
+fn missing_content_closes_connection_at_deadline() {
     let mut peer = refused("Content-Length: 5\r\n");
     peer.send(b"hel");
     peer.clock.advance(Nanos::from_secs(30));
@@ -92,7 +92,7 @@ fn content_that_never_comes_ends_the_connection_at_its_deadline() {
 }
 
 #[test]
-fn going_down_does_not_wait_for_content_that_is_dropped() {
+fn shutdown_does_not_wait_for_dropped_content() {
     let mut peer = refused("Content-Length: 5\r\n");
     peer.send(b"hel");
     peer.with(|connection, cx| connection.drain(cx));

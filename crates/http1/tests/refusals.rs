@@ -55,7 +55,7 @@ fn check_at_last_byte(input: &[u8], status: u16) {
 }
 
 #[test]
-fn other_protocols_are_refused_at_their_first_impossible_byte() {
+fn other_protocol_is_refused_at_an_impossible_byte() {
     // The record of a TLS ClientHello, and the hello of SSL 2.
     check_at_last_byte(b"\x16", 400);
     check_at_last_byte(b"\x80", 400);
@@ -75,7 +75,7 @@ fn other_protocols_are_refused_at_their_first_impossible_byte() {
 }
 
 #[test]
-fn a_limit_that_falls_below_a_part_of_a_head_refuses_it() {
+fn partial_head_above_a_lowered_limit_is_refused() {
     let mut peer = Peer::new(Settings::default());
     peer.send(&[b"GET / HTTP/1.1\r\nHost: h\r\nA: ", &[b'a'; 9900][..]].concat());
     peer.settings.limits.head_bytes = 2048;

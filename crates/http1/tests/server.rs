@@ -108,7 +108,7 @@ fn content_is_dropped_unless_it_is_asked_for() {
 }
 
 #[test]
-fn rfc9110_10_1_1_continue_is_said_where_it_is_waited_for() {
+fn rfc9110_10_1_1_continue_is_sent_when_expected() {
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-Continue\r\n\r\n";
     let mut peer = Peer::new(Settings::default());
     peer.send(head.as_bytes());
@@ -128,7 +128,7 @@ fn rfc9110_10_1_1_continue_is_said_where_it_is_waited_for() {
 }
 
 #[test]
-fn rfc9110_9_3_2_head_has_the_fields_of_get_and_no_content() {
+fn rfc9110_9_3_2_head_has_fields_of_get_sans_content() {
     for target in ["/a", "/file/1000", "/bytes/40000", "/parts/3", "/304"] {
         let ask = |method: &str| {
             let mut peer = Peer::new(Settings::default());
@@ -202,7 +202,7 @@ fn rfc9110_14_6_multipart() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_and_within_bounds() {
+fn pipelined_requests_get_replies_in_order() {
     let limits = Limits { pipelined: Limit::AtMost(3), ..Limits::default() };
     let mut peer = Peer::new(with_limits(limits));
     let input: String = (0..10).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
@@ -245,7 +245,7 @@ fn a_driver_that_receives_early_changes_nothing() {
 }
 
 #[test]
-fn the_number_of_requests_on_a_connection_can_be_bounded() {
+fn connection_closes_after_its_most_requests() {
     let limits = Limits { requests_per_connection: Limit::AtMost(2), ..Limits::default() };
     let mut peer = Peer::new(with_limits(limits));
     peer.send(&GET.repeat(3));
@@ -275,7 +275,7 @@ fn the_peers_end_lets_queued_answers_out() {
 }
 
 #[test]
-fn a_client_that_sends_on_after_its_last_request_is_lingered_for() {
+fn client_sending_after_last_request_is_lingered_for() {
     let last = "GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
     let settings = with_limits(Limits { pipelined: Limit::AtMost(1), ..Limits::default() });
     for (before, after) in [("", "GET"), (str::from_utf8(GET).unwrap(), "GET /b HTTP/1.1\r\nHost: h\r\n\r\n")]
@@ -307,7 +307,7 @@ fn a_lingering_connection_ends_with_its_peer() {
 }
 
 #[test]
-fn draining_closes_what_is_idle_and_lets_the_rest_finish() {
+fn draining_closes_idle_and_finishes_busy_connections() {
     let drain = |peer: &mut Peer| peer.with(|connection, cx| connection.drain(cx));
     let mut idle = Peer::new(Settings::default());
     idle.send(GET);

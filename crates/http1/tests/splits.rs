@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn valid_pipelines_get_the_same_answers_however_they_are_cut(
+    fn valid_pipeline_gets_equal_answers_in_any_split(
         requests in vec(request(), 1..6),
         cuts in vec(any::<prop::sample::Index>(), 0..40),
         reads in 500_usize..20_000,
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_pipelines_get_the_same_answers_however_they_are_cut(
+    fn damaged_pipeline_gets_equal_answers_in_any_split(
         requests in vec(request(), 1..4),
         damage in vec((any::<prop::sample::Index>(), damage_byte()), 1..4),
         choice in any::<[u8; 2]>(),

@@ -14,7 +14,7 @@ fn transmit(peer: &mut Peer) {
 }
 
 #[test]
-fn the_first_byte_has_its_time_once_the_transport_is_ready() {
+fn first_byte_deadline_begins_when_transport_is_ready() {
     let mut peer = Peer::new(Settings::default());
     let (settings, began) = (peer.settings.clone(), peer.connection.deadline());
     peer.with(|connection, cx| connection.transport_ready(None, cx.now + Nanos::SECOND, &settings));
@@ -42,7 +42,7 @@ fn over_such_a_transport_every_end_lingers() {
 }
 
 #[test]
-fn a_transport_that_fails_ends_with_time_for_the_peer_to_hear_of_it() {
+fn failed_transport_shuts_down_then_receives() {
     let mut peer = Peer::new(Settings::default());
     peer.send(&LAST[..10]);
     peer.with(|connection, cx| connection.transport_refused(cx));

@@ -102,7 +102,7 @@ fn our_own_server_answers_every_stream() {
 }
 
 #[test]
-fn a_request_with_content_waits_for_the_servers_windows() {
+fn request_content_waits_for_the_servers_windows() {
     let (mut client, mut server) = (Client::new(), Peer::silent());
     let content = Bytes::from(vec![b'x'; 300_000]);
     client.connection.open(1, &request("POST", "/"), content, false);
@@ -173,7 +173,7 @@ fn a_stream_that_is_reset_ends_and_the_others_go_on() {
 }
 
 #[test]
-fn a_smaller_window_holds_content_back_until_it_is_paid_off() {
+fn shrunken_window_holds_content_until_paid_off() {
     let mut client = Client::with_streams(0);
     client.connection.open(0, &request("POST", "/"), Bytes::from(vec![0; 100]), false);
     client.connection.open(1, &request("POST", "/"), Bytes::from(vec![0; 70_000]), false);

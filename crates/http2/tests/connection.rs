@@ -44,7 +44,7 @@ fn rfc9110_9_3_2_a_refusal_of_head_has_no_content() {
 }
 
 #[test]
-fn rfc9113_3_4_the_first_frame_of_a_client_is_settings() {
+fn rfc9113_3_4_first_client_frame_is_settings() {
     for first in [get(1, "/"), frame(6, 0, 0, &[0; 8]), frame(4, 1, 0, &[]), frame(99, 0, 0, &[])] {
         let mut peer = Peer::silent();
         peer.receive(&[PREFACE, &first[..]].concat());
@@ -67,7 +67,7 @@ fn rfc9113_5_2_content_stays_within_the_windows() {
 }
 
 #[test]
-fn rfc813_a_small_rest_of_a_window_waits_but_not_for_ever() {
+fn rfc813_small_window_rest_waits_a_bounded_time() {
     let windows = |bytes: u32| [frame(8, 0, 0, &bytes.to_be_bytes()), frame(8, 0, 1, &bytes.to_be_bytes())];
     let mut peer = Peer::new();
     peer.receive(&get(1, "/file/100000"));
@@ -90,7 +90,7 @@ fn rfc813_a_small_rest_of_a_window_waits_but_not_for_ever() {
 }
 
 #[test]
-fn rfc813_the_end_of_content_and_small_windows_do_not_wait() {
+fn rfc813_end_of_content_does_not_wait() {
     let mut peer = Peer::new();
     peer.receive(&get(1, "/file/65635"));
     assert_eq!(Peer::content(&peer.frames(), 1).0.len(), 65_535);
@@ -135,7 +135,7 @@ fn output_that_is_sent_leaves_memory_though_some_always_waits() {
 }
 
 #[test]
-fn rfc9218_7_an_early_update_replaces_the_field_of_its_request() {
+fn rfc9218_7_early_update_replaces_the_priority_field() {
     let mut peer = Peer::new();
     let update = frame(16, 0, 0, &[&3_u32.to_be_bytes()[..], b"u=1"].concat());
     let late = [&fields("GET", "/bytes/9")[..], &[("priority", "u=5")]].concat();
@@ -145,7 +145,7 @@ fn rfc9218_7_an_early_update_replaces_the_field_of_its_request() {
 }
 
 #[test]
-fn rfc9218_2_1_the_first_settings_ask_for_its_priorities() {
+fn rfc9218_2_1_first_settings_ask_for_priorities() {
     let mut peer = Peer::silent();
     peer.take_output();
     let (kind, flags, stream, payload) = peer.frames().remove(0);
@@ -163,7 +163,7 @@ fn rfc9218_2_1_the_setting_is_0_or_1() {
 }
 
 #[test]
-fn rfc9113_6_3_mistakes_in_priority_reset_only_a_stream_that_has_begun() {
+fn rfc9113_6_3_bad_priority_resets_only_open_streams() {
     for (payload, code) in [(&[0, 0, 0, 1, 0][..], 1), (&[0, 0, 0, 3], 6)] {
         let mut peer = Peer::new();
         peer.receive(&frame(2, 0, 1, payload));
@@ -179,7 +179,7 @@ fn rfc9113_6_3_mistakes_in_priority_reset_only_a_stream_that_has_begun() {
 }
 
 #[test]
-fn rfc9218_10_urgent_responses_come_first_and_incremental_ones_share() {
+fn rfc9218_10_urgent_first_incremental_share() {
     let mut peer = Peer::new();
     let request = |stream, priority| {
         let fields = [&fields("GET", "/bytes/40000")[..], &[("priority", priority)]].concat();
@@ -217,7 +217,7 @@ fn rfc9113_8_1_content_is_read_and_refused() {
 }
 
 #[test]
-fn rfc9113_6_1_padding_that_is_too_long_and_a_missing_length_differ() {
+fn rfc9113_6_1_long_padding_and_no_length_differ() {
     for (payload, code) in [(&[2, 0][..], 1), (&[], 6)] {
         let mut peer = Peer::new();
         let post = frame(1, 4, 1, &block(&fields("POST", "/")));
@@ -227,7 +227,7 @@ fn rfc9113_6_1_padding_that_is_too_long_and_a_missing_length_differ() {
 }
 
 #[test]
-fn a_head_above_its_limit_is_answered_431_and_the_connection_goes_on() {
+fn large_head_gets_431_and_connection_stays() {
     let mut peer = Peer::new();
     let value = "x".repeat(120);
     let long: Vec<_> = (0..110).map(|_| ("a", value.as_str())).collect();
@@ -257,7 +257,7 @@ fn a_large_limit_of_heads_allows_as_many_frames() {
 }
 
 #[test]
-fn a_limit_that_falls_while_a_request_waits_refuses_it() {
+fn waiting_request_above_a_lowered_limit_is_refused() {
     let mut peer = Peer::new();
     peer.service.waits = true;
     peer.receive(&get(1, "/long/path"));
@@ -268,7 +268,7 @@ fn a_limit_that_falls_while_a_request_waits_refuses_it() {
 }
 
 #[test]
-fn rfc9113_8_1_1_malformed_requests_reset_their_streams() {
+fn rfc9113_8_1_1_malformed_request_resets_its_stream() {
     let plain = fields("GET", "/");
     let bad: [&[(&str, &str)]; 11] = [
         &[("Name", "capital")],
@@ -294,7 +294,7 @@ fn rfc9113_8_1_1_malformed_requests_reset_their_streams() {
 }
 
 #[test]
-fn drain_ends_an_idle_connection_and_waits_for_a_busy_one() {
+fn drain_ends_idle_and_waits_for_busy_connection() {
     let mut peer = Peer::new();
     peer.drain();
     assert_eq!(Peer::goaway(&peer.frames()), Some(0));
@@ -317,7 +317,7 @@ fn drain_ends_an_idle_connection_and_waits_for_a_busy_one() {
 }
 
 #[test]
-fn rfc9113_6_8_frames_of_a_request_that_crosses_goaway_are_ignored() {
+fn rfc9113_6_8_frames_that_cross_goaway_are_ignored() {
     let mut peer = Peer::new();
     peer.service.waits = true;
     peer.receive(&get(1, "/"));
@@ -342,7 +342,7 @@ fn rfc9113_6_8_frames_of_a_request_that_crosses_goaway_are_ignored() {
 }
 
 #[test]
-fn a_connection_that_has_served_its_requests_is_counted_once() {
+fn spent_connection_is_counted_once() {
     let mut peer = Peer::new();
     peer.settings.limits.requests_per_connection = Limit::AtMost(2);
     peer.service.waits = true;
@@ -355,7 +355,7 @@ fn a_connection_that_has_served_its_requests_is_counted_once() {
 }
 
 #[test]
-fn other_output_gives_a_response_that_waits_for_its_window_no_more_time() {
+fn other_output_does_not_extend_a_window_timeout() {
     let mut peer = Peer::new();
     peer.receive(&[frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), get(1, "/bytes/5")].concat());
     let deadline = peer.connection.deadline();

@@ -30,7 +30,7 @@ fn cve_2023_44487_rapid_reset() {
 }
 
 #[test]
-fn cve_2025_8671_resets_that_the_server_is_made_to_send() {
+fn cve_2025_8671_provoked_resets_end_the_connection() {
     let mistake = |stream| [get(stream, "/file/100000"), frame(8, 0, stream, &[0; 4])].concat();
     assert_eq!(flood(256, |number| mistake(2 * number + 1)).http2_limit_resets, 1);
 }
@@ -80,7 +80,7 @@ fn acknowledge(frames: &[support::Frame]) -> Vec<u8> {
 }
 
 #[test]
-fn small_windows_that_a_client_grants_as_they_come_are_no_flood() {
+fn small_grants_while_reading_are_no_flood() {
     let mut peer = Peer::new();
     let window = [0, 4, 0, 0, 0, 100];
     peer.receive(&[frame(4, 0, 0, &window), get(1, "/bytes/500000")].concat());
@@ -96,7 +96,7 @@ fn small_windows_that_a_client_grants_as_they_come_are_no_flood() {
 }
 
 #[test]
-fn grants_for_many_small_responses_that_come_at_once_are_no_flood() {
+fn grants_for_many_small_responses_are_no_flood() {
     let mut peer = Peer::new();
     for number in 0..1000 {
         peer.receive(&get(2 * number + 1, "/bytes/10"));
@@ -108,7 +108,7 @@ fn grants_for_many_small_responses_that_come_at_once_are_no_flood() {
 }
 
 #[test]
-fn grants_that_come_one_by_one_do_not_split_content_into_small_frames() {
+fn single_grants_do_not_split_content_into_frames() {
     let lengths: Vec<usize> =
         (0..100).map(|index| [3_000_000, 20_000][usize::from(index % 20 > 0)]).collect();
     let mut peer = Peer::new();
@@ -136,7 +136,7 @@ fn cve_2019_9513_priorities() {
 }
 
 #[test]
-fn cve_2019_9517_a_client_that_does_not_read_is_not_read_from() {
+fn cve_2019_9517_unread_output_stops_reading() {
     let mut peer = Peer::new();
     let requests: Vec<u8> = (0..100).flat_map(|n| get(2 * n + 1, "/bytes/60000")).collect();
     peer.only_receive(&frame(8, 0, 0, &(1_u32 << 30).to_be_bytes()));
@@ -175,7 +175,7 @@ fn heads_that_wait_for_content_are_bounded_together() {
 }
 
 #[test]
-fn cve_2016_6581_a_small_block_that_names_a_large_field_often_is_answered_431() {
+fn cve_2016_6581_repeated_large_field_is_answered_431() {
     let mut peer = Peer::new();
     let mut bytes = block(&fields("GET", "/"));
     bytes.extend([0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);

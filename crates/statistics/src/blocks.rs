@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_neighbours_and_as_many_values_as_there_were() {
+    fn blocks_hold_neighbouring_values_and_all_of_them() {
         let series: Vec<usize> = (0..30).collect();
         let drawn = in_blocks(&series, &mut Seed(1).rng());
         assert_eq!(drawn.len(), 30);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_over_nothing_is_the_same_and_something_over_nothing_is_endless() {
+    fn ratio_of_zeros_is_one_and_over_zero_is_infinite() {
         let ratio = |one: &[f64], other: &[f64]| {
             ratio_of_series(one, other, &mut Seed(1).rng(), mean_of).ci95.map(|ci95| (ci95.low, ci95.high))
         };

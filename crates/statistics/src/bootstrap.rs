@@ -54,7 +54,7 @@ mod tests {
     use base::Seed;
 
     #[test]
-    fn a_mean_lies_in_its_interval_and_repeats_with_its_seed() {
+    fn mean_lies_in_its_interval_and_repeats_by_seed() {
         let values: Vec<f64> = (0..200).map(|n| f64::from(n % 10)).collect();
         let estimate = mean_with_interval(&values, &mut Seed(3).rng());
         assert_eq!(estimate.value, 4.5);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_that_falls_after_its_bend_has_its_knee_there() {
+    fn curve_falling_after_its_bend_has_its_knee_there() {
         let points = [(50.0, 50.0), (100.0, 100.0), (130.0, 130.0), (200.0, 122.0), (400.0, 115.0)];
         let knee = knee(&points).unwrap();
         assert!((110.0..=135.0).contains(&knee), "{knee}");

@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_median_lies_in_its_interval_and_that_within_the_values(
+        fn median_lies_in_its_interval_within_the_values(
             values in prop::collection::vec(-1e9_f64..1e9, 1..30),
         ) {
             let estimate = median_with_interval(&values);

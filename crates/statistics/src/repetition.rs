@@ -56,14 +56,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_place_that_failed_everywhere_no_repetition_is_complete() {
+    fn place_failing_everywhere_leaves_no_repetition() {
         let found = complete((0..3).flat_map(|repeat| [(repeat, "a", Some(1)), (repeat, "b", None)]));
         assert!(found.is_empty());
     }
 
     proptest! {
         #[test]
-        fn each_item_comes_once_beside_its_group_and_a_drift_is_even(
+        fn mirrored_order_has_each_item_and_an_even_drift(
             sizes in prop::collection::vec(1..5_usize, 1..6), pairs in 1..4_u32, seed: u64,
         ) {
             let group = |(group, size): (usize, &usize)| (0..*size).map(|item| (group, item)).collect();

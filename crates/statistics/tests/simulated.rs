@@ -72,7 +72,7 @@ fn by_student(values: Vec<f64>) -> Interval {
 }
 
 #[test]
-fn medians_hold_the_truth_as_often_as_their_number_allows() {
+fn median_intervals_cover_the_truth_at_their_level() {
     for (name, noise) in NOISES {
         let shares = coverage(&format!("median, {name}"), truth(noise, median), RUNS, |count, rng| {
             median_with_interval(&draws(count, rng, noise)).ci95
@@ -83,7 +83,7 @@ fn medians_hold_the_truth_as_often_as_their_number_allows() {
 }
 
 #[test]
-fn paired_ratios_hold_the_truth_whatever_noise_both_halves_share() {
+fn paired_ratios_cover_the_truth_despite_shared_noise() {
     for (name, noise) in NOISES {
         let shares = coverage(&format!("paired ratio, {name}"), 1.0, RUNS, |count, rng| {
             by_student(pairs(count, rng, (noise, noise)))

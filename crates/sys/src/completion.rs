@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_free_buffer_a_receive_ends_and_can_begin_again() {
+    fn receive_without_buffer_ends_and_can_restart() {
         let Some(mut ring) = ring() else { return };
         let (mut client, server) = UnixStream::pair().unwrap();
         let mut held = Vec::new();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn more_operations_than_the_queue_holds_are_all_submitted() {
+    fn operations_beyond_the_queue_are_all_submitted() {
         let Some(mut ring) = ring() else { return };
         let (_client, server) = UnixStream::pair().unwrap();
         let polls = u64::from(2 * kernel::SUBMISSIONS + 3);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_ends_the_connection_though_a_receive_is_in_flight() {
+    fn close_ends_connection_with_a_receive_in_flight() {
         let Some(mut ring) = ring() else { return };
         let (mut client, server) = UnixStream::pair().unwrap();
         ring.receive(server.as_fd(), true, 1);

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_quota_of_a_group_and_those_above_it_holds() {
+    fn smallest_quota_up_the_group_tree_holds() {
         let quota = |groups: &str, files: &[(&str, &str)]| {
             quota_by(|path| match path.strip_prefix("/sys/fs/cgroup") {
                 None => Some(groups.to_owned()),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_times_of_the_wanted_processors_are_added_up() {
+    fn idle_times_of_chosen_processors_are_added_up() {
         let text =
             "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 0 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
         assert_eq!(IdleTime::read(text, &[0]), IdleTime { ticks: 84, cpus: 1 });
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_thread_and_of_a_process_is_read_by_number() {
+    fn cpu_time_is_read_by_thread_and_process_number() {
         let (thread, process) = (rustix::thread::gettid(), rustix::process::getpid());
         let before = (thread_time_of(thread).unwrap(), process_time_of(process).unwrap());
         burn(Nanos::from_micros(200));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_that_a_peer_can_cause_ends_only_its_own_connection() {
+    fn peer_errors_end_only_their_own_connection() {
         for errno in [Errno::CONNRESET, Errno::CONNABORTED, Errno::PIPE, Errno::HOSTUNREACH, Errno::TIMEDOUT]
         {
             assert_eq!(of(errno), Failure::PeerGone, "{errno:?}");

@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_link_is_found_and_an_absent_one_is_named() {
+    fn loopback_link_is_found_and_absent_link_is_named() {
         let mut route = Route::open().unwrap();
         assert_eq!(route.link_index("lo").unwrap(), 1);
         let error = route.link_index("no-such-link").unwrap_err().to_string();

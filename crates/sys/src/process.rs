@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_to_the_waiting_thread_is_not_taken_for_the_end() {
+    fn signal_to_the_waiting_thread_is_not_the_childs_end() {
         thread::interruptible().unwrap();
         let (reading, writing) = std::io::pipe().unwrap();
         let mut child = Program::new("cat").reading_from(reading.as_fd()).start().unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_the_descriptors_it_was_left_and_no_others() {
+    fn child_inherits_only_the_descriptors_left_to_it() {
         let (reading, writing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let number = writing.as_raw_fd();
         // The shell itself checks: another program would open descriptors of its own.
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn both_pipes_are_read_to_their_ends_beyond_what_a_pipe_holds() {
+    fn both_pipes_are_read_beyond_their_capacity() {
         let child = shell("head -c 300000 /dev/zero; head -c 200000 /dev/zero >&2").start().unwrap();
         let output = child.output(Nanos::from_millis(10), || true).unwrap();
         assert_eq!((output.stdout.len(), output.stderr.len()), (300_000, 200_000));
@@ -394,21 +394,21 @@ mod tests {
     }
 
     #[test]
-    fn output_ends_with_the_child_although_another_process_writes_on() {
+    fn output_ends_with_child_while_another_writes() {
         // It leaves the child's group, and ends with the pipe.
         let child = shell("setsid yes & exit 3").start().unwrap();
         assert_eq!(child.output(LONG, || true).unwrap().exit.status.code(), Some(3));
     }
 
     #[test]
-    fn output_ends_with_the_child_whatever_it_leaves_behind() {
+    fn output_ends_with_child_whatever_it_leaves_behind() {
         let child = shell("sleep 1000 & echo x").start().unwrap();
         let output = child.output(LONG, || true).unwrap();
         assert_eq!((output.stdout, output.exit.status.code()), (b"x\n".to_vec(), Some(0)));
     }
 
     #[test]
-    fn a_child_with_our_streams_is_in_our_group_and_others_in_their_own() {
+    fn child_with_our_streams_stays_in_our_process_group() {
         let group_of = |streams| {
             let mut child = Program::new("sleep").arguments(["1000"]).with_streams(streams).start().unwrap();
             assert_eq!(child.stdout.is_some(), streams == Streams::Pipes);

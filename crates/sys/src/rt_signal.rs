@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_sends_is_told_from_what_a_descriptor_announces() {
+    fn sent_signal_differs_from_a_descriptors_signal() {
         block().unwrap();
         let queue = queue().unwrap();
         let (ours, peer) =

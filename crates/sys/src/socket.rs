@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_drops_new_connections_keeps_those_in_its_queue() {
+    fn dropping_listener_keeps_queued_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut early = TcpStream::connect(address).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_steered_to_the_queue_of_the_processor_that_receives_them() {
+    fn connections_go_to_the_queue_of_their_processor() {
         if fs::read_to_string("/sys/class/net/lo/queues/rx-0/rps_cpus")
             .is_ok_and(|cpus| cpus.contains(|digit| "123456789abcdef".contains(digit)))
         {

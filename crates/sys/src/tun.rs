@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_read_and_what_is_written_is_received() {
+    fn tun_delivers_packets_both_ways() {
         let Some((namespace, tun)) = link() else { return };
         let mut buffer = [0; 2048];
         assert_eq!(tun.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offloading_device_leaves_checksums_to_the_other_side() {
+    fn offloading_device_leaves_checksums_to_its_peer() {
         let Some(namespace) = NetworkNamespace::create()
             .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
             .ok()

@@ -33,7 +33,7 @@ mod tests {
     use rustix::thread::{Timespec, nanosleep};
 
     #[test]
-    fn sleeping_is_counted_for_the_thread_and_for_its_process() {
+    fn sleep_is_counted_for_the_thread_and_the_process() {
         let before = (voluntary_switches(Whose::Thread), voluntary_switches(Whose::Process));
         // A thread that loses its processor on the way to sleep does not sleep voluntarily.
         let is_counted = (0..1000).any(|_| {

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_a_name_rises_and_names_and_keys_differ() {
+    fn isn_rises_per_name_and_differs_by_name_and_key() {
         let server = "10.0.0.1:80".parse().unwrap();
         let (name, other) = ("10.94.0.1:1024".parse().unwrap(), "10.94.0.1:1025".parse().unwrap());
         let numbers = InitialSequence::new([1, 2], server);

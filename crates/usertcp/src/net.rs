@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_port_of_an_address_is_followed_by_the_first_of_the_next() {
+    fn last_port_is_followed_by_the_next_address() {
         let net: SourceNet = "10.94.0.0/16".parse().unwrap();
         assert_eq!(net.name(64_511).to_string(), "10.94.0.1:65535");
         assert_eq!(net.name(64_512).to_string(), "10.94.0.2:1024");

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_net_gives_a_place_many_names_and_short_rests() {
+    fn wide_net_gives_a_slot_many_names_and_short_rests() {
         let table = table("10.94.0.0/16");
         assert_eq!((table.capacity, table.names_each, table.rest_ms), (1 << 20, 4031, REST_MIN_MS));
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_used_early_only_where_nothing_else_is_left_and_that_is_told() {
+    fn early_reuse_of_a_name_is_last_resort_and_reported() {
         let mut table = table("10.94.0.1/32");
         let keys: Vec<Key> =
             (0..64_512).map(|_| table.take(Token(0), Millis(5)).unwrap()).map(|taken| taken.key).collect();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timers_of_a_slot_fire_evenly_over_the_next_and_all_of_them() {
+    fn timers_of_a_slot_all_fire_evenly_over_the_next() {
         for count in [2, 3, 79, 80, 81, 1000, 12_345_u32] {
             let mut ticks = Ticks::new(Nanos::ZERO);
             for index in 0..count {

@@ -158,7 +158,7 @@ fn exchanges_over_tun_complete() {
 }
 
 #[test]
-fn exchanges_complete_whatever_the_link_does_to_packets() {
+fn exchanges_complete_over_a_faulty_link() {
     let Some((namespace, mut route)) = namespace() else { return };
     let (server, wrong) = serve(&namespace, "127.0.0.1:0".parse().unwrap());
     let net = NET.parse().unwrap();
@@ -320,7 +320,7 @@ fn kill_at_many_moments(child: &str, namespace: &NetworkNamespace, mut check: im
 }
 
 #[test]
-fn a_process_killed_at_any_moment_leaves_no_device_and_no_route() {
+fn killed_process_leaves_no_device_and_no_route() {
     let Some((namespace, mut route)) = namespace() else { return };
     let net: SourceNet = NET.parse().unwrap();
     let Some(tun) = link(namespace.enter(|| Tun::open(Ipv4Addr::LOCALHOST.into(), net)).unwrap()) else {
@@ -340,7 +340,7 @@ fn a_process_killed_at_any_moment_leaves_no_device_and_no_route() {
 }
 
 #[test]
-fn a_process_killed_at_any_moment_leaves_no_program_on_an_interface() {
+fn killed_process_leaves_no_program_on_an_interface() {
     let Some((here, _there)) = two_ends() else { return };
     let open = || here.enter(open_af_xdp).unwrap();
     if link(open()).is_none() {

@@ -143,7 +143,7 @@ fn every_exchange_completes_over_a_good_link() {
 }
 
 #[test]
-fn no_byte_is_wrong_and_nothing_is_left_whatever_the_link_does() {
+fn faulty_link_corrupts_no_byte_and_leaks_nothing() {
     for seed in (0..200).map(Seed) {
         let mut rng = seed.child("conditions").rng();
         let mut share = |most: f64| rng.random::<f64>() * most;
@@ -159,7 +159,7 @@ fn no_byte_is_wrong_and_nothing_is_left_whatever_the_link_does() {
 }
 
 #[test]
-fn connections_that_the_server_dropped_time_out_and_only_those() {
+fn only_connections_dropped_by_the_server_time_out() {
     let conditions = Conditions { lost: 0.0, doubled: 0.0, reordered: 0.2 };
     for seed in (0..10).map(Seed) {
         let outcomes = simulate(seed, conditions, 4);

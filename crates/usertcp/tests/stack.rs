@@ -41,7 +41,7 @@ fn changed(mut packet: Vec<u8>, at: usize, to: u8) -> Vec<u8> {
 }
 
 #[test]
-fn packets_that_are_no_segments_for_us_are_counted_and_dropped() {
+fn foreign_packets_are_counted_and_dropped() {
     let good = || packet(client(), &ack(), b"x");
     let mut flipped = good();
     *flipped.last_mut().unwrap() ^= 1;

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_that_a_dead_waiter_has_taken_goes_to_the_next() {
+    fn wake_up_of_a_dead_waiter_goes_to_the_next() {
         static WORD: AtomicU32 = AtomicU32::new(0);
         let mutex = Mutex::new(&WORD);
         mutex.lock(7, || {});

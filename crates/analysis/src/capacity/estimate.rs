@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_ends_of_the_loads_there_is_a_bound_or_nothing() {
+    fn estimate_at_the_end_loads_is_a_bound_or_none() {
         assert_eq!(capacity_of(&[load(900.0, 1.0, 1.0)]), 900.0);
         assert_eq!(capacity_of(&[load(900.0, 0.5, 1.0)]), 450.0);
         assert_eq!(capacity_of(&[load(900.0, 1.0, 0.0)]), 0.0);

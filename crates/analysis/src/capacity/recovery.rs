@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn recovered_is_answered_in_full_and_as_fast_as_before() {
+    fn recovery_needs_full_answers_at_the_former_speed() {
         let usual = 10e6;
         let time =
             |seen: &[(u64, u64)]| time_s(&points(seen), usual).map(|seconds| (seconds * 10.0).round() / 10.0);

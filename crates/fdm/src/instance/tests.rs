@@ -45,7 +45,7 @@ fn settings_out_of_range_are_refused() {
 }
 
 #[test]
-fn what_a_call_has_no_room_for_comes_first_in_the_next() {
+fn events_beyond_the_room_come_first_in_the_next_call() {
     let mut bench = Bench::new();
     let _pipes: Vec<_> = (0..5).map(|payload| bench.ready_pipe(payload)).collect();
     let mut delivered = bench.payloads(2);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_is_gone_when_dropped_and_one_left_behind_with_the_next() {
+    fn tracefs_instance_is_removed_on_drop_or_by_the_next() {
         let instance = match Instance::start(&[rustix::process::getpid()], 64) {
             Ok(instance) => instance,
             Err(error) => return println!("skipped: no trace points ({error})"),

@@ -154,7 +154,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn this_machine_is_local_and_loopback_has_its_networks() {
+    fn own_address_is_local_and_loopback_has_networks() {
         let mut route = Route::open().unwrap();
         let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
         let destination = route.destination(localhost).unwrap();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_range_is_reported_first_and_touching_ones_together() {
+    fn latest_sack_range_comes_first_touching_ones_merge() {
         let (mut backlog, mut shared) = (Backlog::default(), Shared::default());
         for seq in [10, 30, 20, 50] {
             assert!(backlog.store(Seq(seq), &[0; 10], false, &mut shared));

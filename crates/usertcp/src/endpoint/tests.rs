@@ -63,7 +63,7 @@ fn the_timeout_follows_the_measured_round_trips() {
 }
 
 #[test]
-fn an_answer_that_comes_before_its_late_timer_is_measured_whole() {
+fn answer_before_its_late_timer_is_measured_whole() {
     let (mut shared, mut endpoint) = (Shared::default(), Endpoint::connect(Seq(100), 1460, Window::Open));
     assert!(endpoint.transmit(Millis(1000)).is_some());
     let flags = Flags::SYN | Flags::ACK;
@@ -95,7 +95,7 @@ fn syns_are_sent_again_as_by_linux() {
 }
 
 #[test]
-fn the_window_grows_with_what_is_delivered_up_to_its_limit() {
+fn window_grows_with_delivery_up_to_its_limit() {
     let mut shared = Shared::default();
     let mut endpoint = established(Millis(0), &mut shared);
     let mut expected = Seq(501);
@@ -138,7 +138,7 @@ fn an_application_that_closed_gets_no_news() {
 }
 
 #[test]
-fn stored_bytes_are_given_back_however_the_connection_ends() {
+fn stored_bytes_are_freed_at_any_end_of_connection() {
     let mut shared = Shared::default();
     for end in 0..4 {
         let mut endpoint = established(Millis(0), &mut shared);

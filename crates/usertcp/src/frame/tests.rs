@@ -46,7 +46,7 @@ fn flags_have_their_bits() {
 }
 
 #[test]
-fn one_flipped_bit_is_noticed_unless_the_checksum_is_known() {
+fn flipped_bit_is_noticed_unless_checksum_is_trusted() {
     for ipv6 in [false, true] {
         let packet = written(&flow(ipv6), &syn(), b"payload", Leaving::Whole);
         let tcp = ip_header_length(flow(ipv6).remote);
@@ -67,7 +67,7 @@ fn one_flipped_bit_is_noticed_unless_the_checksum_is_known() {
 }
 
 #[test]
-fn the_unfinished_checksum_of_a_local_sender_is_taken_where_there_are_such() {
+fn partial_checksum_is_accepted_from_local_senders() {
     for ipv6 in [false, true] {
         let packet = written(&flow(ipv6), &syn(), b"payload", Leaving::Partial);
         assert!(read(&packet, Arriving::Verified).is_ok() && read(&packet, Arriving::WholeOrPartial).is_ok());
@@ -76,7 +76,7 @@ fn the_unfinished_checksum_of_a_local_sender_is_taken_where_there_are_such() {
 }
 
 #[test]
-fn what_is_no_whole_tcp_packet_is_refused_with_its_reason() {
+fn incomplete_tcp_packet_is_refused_with_its_reason() {
     let packet = written(&flow(false), &syn(), b"payload", Leaving::Whole);
     // Changes a byte of the IPv4 header and its checksum.
     let changed = |at: usize, to: u8| {
@@ -115,7 +115,7 @@ fn padding_behind_a_packet_is_ignored() {
 }
 
 #[test]
-fn options_of_any_kind_are_skipped_and_broken_ones_refused() {
+fn unknown_options_are_skipped_broken_ones_refused() {
     let mss = Options { mss: Some(1460), ..Options::default() };
     for bytes in [
         &[2, 4, 5, 0xb4][..],

@@ -18,7 +18,7 @@ fn marked(queue: &Queue<'_>, waiter: usize) -> Option<Event> {
 }
 
 #[test]
-fn an_event_for_one_wakes_all_ordinary_waiters_and_the_first_exclusive_one() {
+fn event_wakes_all_ordinary_and_one_exclusive_waiter() {
     for event in [Event::StateChange, Event::DataReady, Event::WriteSpace] {
         let memory = memory(5);
         let queue = Queue::new(&memory);
@@ -50,7 +50,7 @@ fn close_and_error_wake_all() {
 }
 
 #[test]
-fn who_withdraws_is_woken_no_more_unless_he_already_was() {
+fn withdrawn_waiter_is_not_woken_again() {
     let memory = memory(3);
     let queue = Queue::new(&memory);
     for waiter in 0..3 {

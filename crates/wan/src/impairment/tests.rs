@@ -118,7 +118,7 @@ fn a_packet_is_not_taken_before_it_is_due() {
 }
 
 #[test]
-fn the_share_that_is_lost_or_reordered_is_the_one_asked_for() {
+fn loss_and_reordering_shares_are_as_configured() {
     const COUNT: usize = 200_000;
     let mut path = impairment("delay=1ms,loss=1%,reorder=2%", 5);
     pass(&mut path, &steady(COUNT, Nanos(1000), 60));
@@ -131,7 +131,7 @@ fn the_share_that_is_lost_or_reordered_is_the_one_asked_for() {
 }
 
 #[test]
-fn losses_are_independent_of_each_other_and_of_the_rest() {
+fn losses_are_independent_of_other_draws() {
     const COUNT: usize = 100_000;
     let lost = |conditions: &str| {
         let mut path = impairment(conditions, 11);
@@ -184,7 +184,7 @@ fn reordered_packets_overtake() {
 }
 
 #[test]
-fn a_rate_that_is_no_whole_number_of_nanoseconds_a_packet_is_kept() {
+fn fractional_packet_time_keeps_its_rate() {
     let mut path = impairment("rate=7Gbit,queue=1GiB", 1);
     let out = pass(&mut path, &steady(70_000, Nanos::ZERO, 1000));
     let took = out.last().unwrap().at - Nanos::SECOND;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten_and_what_is_new_is_seen_soon() {
+    fn old_gaps_are_forgotten_and_new_ones_seen_soon() {
         let mut gaps = Gaps::default();
         (0..1000).for_each(|_| gaps.event(Nanos::from_millis(1)));
         gaps.pass(Nanos::SECOND);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_event_is_rarer_the_longer_there_was_none_up_to_what_is_remembered() {
+    fn event_rarity_grows_with_silence_up_to_memory() {
         let mut gaps = Gaps::default();
         gaps.pass(Nanos::from_secs(10));
         let soon = gaps.rate_of_one();

@@ -242,7 +242,7 @@ fn settled(events: usize, gap: Nanos, members: usize, adapts: Adapts) -> Tuning 
 }
 
 #[test]
-fn members_that_speak_often_stay_active_and_those_that_speak_rarely_are_looked_at_by_their_rate() {
+fn polling_follows_the_event_rate_of_members() {
     let busy = settled(100, Nanos::from_millis(50), 6000, Adapts::BOTH);
     assert!(NAP.0 * u64::from(busy.live_counter) > Nanos::from_millis(50).0, "{busy:?}");
     assert!(busy.longest > Nanos::from_millis(100), "{busy:?}");
@@ -252,7 +252,7 @@ fn members_that_speak_often_stay_active_and_those_that_speak_rarely_are_looked_a
 }
 
 #[test]
-fn an_emptiness_is_slept_on_when_calling_has_cost_as_much_or_when_it_is_a_surprise() {
+fn sleep_threshold_follows_call_cost_and_event_rate() {
     let few = settled(0, Nanos::ZERO, 10, Adapts::BOTH);
     let many = settled(0, Nanos::ZERO, 6000, Adapts::BOTH);
     assert_eq!((few.sleep_threshold, many.sleep_threshold), (85, 553));
@@ -262,7 +262,7 @@ fn an_emptiness_is_slept_on_when_calling_has_cost_as_much_or_when_it_is_a_surpri
 }
 
 #[test]
-fn windows_without_time_events_or_members_stay_within_the_bounds() {
+fn empty_windows_stay_within_the_bounds() {
     for (now, members) in [(Nanos::ZERO, 0), (Nanos::ZERO, usize::MAX), (Nanos::MAX, 0), (Nanos::MAX, 1)] {
         for sets in [1, 2, 3, 255] {
             let mut controller = Controller::new(START, Adapts::BOTH, Nanos::ZERO, Nanos::ZERO);

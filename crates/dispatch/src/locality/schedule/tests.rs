@@ -45,7 +45,7 @@ fn empty_waits(count: usize, tuning: Tuning, waits: usize) -> Vec<Next> {
 }
 
 #[test]
-fn naps_fill_the_time_between_looks_and_the_sleep_comes_at_its_threshold() {
+fn naps_fill_gaps_until_the_sleep_threshold() {
     use Next::{Look, Nap, Sleep};
     let waits = empty_waits(3, tuning(3, 10, Nanos::MAX), 8);
     assert_eq!(waits, [Nap(NAP * 2), Look(2), Nap(NAP * 2), Look(2), Nap(NAP * 2), Look(3), Nap(NAP), Sleep]);
@@ -68,7 +68,7 @@ fn no_set_waits_longer_than_the_longest_time() {
 }
 
 #[test]
-fn a_look_that_comes_just_before_the_longest_time_is_one_at_everything() {
+fn poll_just_before_the_longest_gap_covers_all_sets() {
     use Next::{Look, Nap};
     let waits = |longest| empty_waits(3, Tuning { horizon: NAP * 10, ..tuning(10, 1000, longest) }, 6);
     let looks = |sets: [usize; 3]| sets.map(|sets| [Nap(NAP * 9), Look(sets)]).concat();
@@ -78,7 +78,7 @@ fn a_look_that_comes_just_before_the_longest_time_is_one_at_everything() {
 }
 
 #[test]
-fn a_nap_counts_as_the_calls_that_fit_into_it_and_an_event_ends_the_emptiness() {
+fn nap_counts_its_calls_and_event_resets_the_count() {
     let (mut sets, mut schedule) = start(3, tuning(10, 100, Nanos::MAX));
     assert_eq!(schedule.next(&sets, START), Next::Nap(NAP * 9));
     assert_eq!(call(&mut sets, &schedule, 1, Nanos::ZERO, NAP * 9), 1, "it was ready");

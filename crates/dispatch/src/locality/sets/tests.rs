@@ -51,7 +51,7 @@ fn a_poll_of_every_set_begins_the_frequencies_anew() {
 }
 
 #[test]
-fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus_n() {
+fn silent_member_falls_after_n_1_then_n2_n_calls() {
     for n in [2, 3, 5, 10] {
         let mut sets = Sets::new(3, n);
         let n = u64::from(n);
@@ -73,7 +73,7 @@ fn without_events_it_falls_after_n_minus_1_calls_and_again_after_n_squared_minus
 }
 
 #[test]
-fn events_in_two_consecutive_polls_of_its_set_bring_it_up_and_one_does_not() {
+fn member_rises_after_events_in_two_polls() {
     let mut sets = Sets::new(3, 3);
     sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
     let mut number = 0;
@@ -117,7 +117,7 @@ fn an_event_within_the_horizon_brings_it_up_by_itself() {
 }
 
 #[test]
-fn the_first_sets_have_every_member_as_long_as_none_has_fallen_out_of_them() {
+fn first_sets_hold_all_members_until_one_falls() {
     let mut sets = Sets::new(3, 3);
     assert!(sets.are_all(1), "there is none");
     sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
@@ -195,7 +195,7 @@ proptest! {
 }
 
 #[test]
-fn by_the_counter_n_silences_more_than_events_make_it_fall_and_two_events_more_make_it_rise() {
+fn counter_moves_member_by_silences_and_events() {
     let mut sets = Sets::new(2, 3);
     sets.rule = Rule::Counter;
     sets.insert(7, 1, Member::new(0, false, Nanos::ZERO));
