@@ -225,7 +225,7 @@ impl<'a> Check<'a> {
                 format!("load '{load}': outage: expected from before to")
             });
             self.require(outage.to <= shortest, || {
-                format!("load '{load}': outage: expected to within the duration, at most {shortest}")
+                format!("load '{load}': outage: `to` must lie within the duration, at most {shortest}")
             });
             self.require(!has_budget, || {
                 format!("load '{load}': outage: a budget may shorten the trials; leave one of the two out")

@@ -213,7 +213,7 @@ fn an_outage_ends_within_a_trial_that_keeps_its_length() {
             .map_err(|wrong| wrong.to_string())
     };
     assert_eq!(with("2s", ""), Ok(()));
-    assert!(with("4s", "").unwrap_err().contains("expected to within the duration, at most 3s"));
+    assert!(with("4s", "").unwrap_err().contains("`to` must lie within the duration, at most 3s"));
     assert!(with("2s", "[plan]\nbudget = \"1min\"").unwrap_err().contains("a budget may shorten the trials"));
 }
 

@@ -52,7 +52,7 @@ base::counts! {
         forbidden,
         /// 503 because the root was missing.
         root_missing,
-        /// Times that a check found another directory at the root's path, or found one there again.
+        /// Times that a check found another directory at the root's path, or a directory where none had been.
         root_replaced,
         /// 503 because descriptors or memory ran out (EMFILE, ENFILE, ENOMEM).
         descriptors_exhausted,

@@ -44,7 +44,7 @@ base::counts! {
         reclaimed,
         /// Requests answered 503 because they had waited for too long during an overload.
         refused_late,
-        /// Connections whose first request was among these.
+        /// Connections whose first request was answered 503 because it had waited for too long.
         late_connections,
         /// Accepts that failed for another reason on the server's side.
         accept_errors,
