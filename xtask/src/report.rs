@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_may_refer_to_itself_and_lead_to_what_is_beside_it() {
+    fn page_may_link_to_itself_and_its_neighbours() {
         let page = "<link href=\"data:,\"><a href=\"#goodput\"></a><i style=\"fill: url(#hatch)\"></i>\
                     <a href=\"0001-1.json\">";
         assert_eq!(checked(page), None);

@@ -1,7 +1,7 @@
 //! The reference pages agree with the program.
 
 #[test]
-fn the_reference_pages_are_those_that_the_program_writes() {
+fn reference_pages_equal_the_programs_output() {
     if let Err(stale) = manual::check() {
         panic!("{stale}");
     }

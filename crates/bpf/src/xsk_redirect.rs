@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_is_an_address_and_a_mask_in_network_order() {
+    fn network_is_address_and_mask_in_network_order() {
         let bytes = |network: &str, prefix| -> Vec<u8> {
             let words = network_words(network.parse().unwrap(), prefix);
             words.iter().flat_map(|word| word.to_ne_bytes()).collect()

@@ -55,7 +55,7 @@ fn passes(admission: &Admission, hook: Hook, packet: &[u8]) -> bool {
 }
 
 #[test]
-fn syns_to_the_listeners_are_decided_on_and_nothing_else() {
+fn only_syns_to_the_listeners_are_decided_on() {
     let syn = |to| Packet::new(to, SYN);
     let ours = [
         ("IPv4", syn(v4())),
@@ -146,7 +146,7 @@ fn syns_from(client: Ipv4Addr, ports: std::ops::Range<u16>) -> impl Iterator<Ite
 }
 
 #[test]
-fn a_syn_that_was_refused_gets_a_token_only_if_new_ones_leave_it() {
+fn refused_syn_gets_a_token_only_after_new_ones() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
         let passed = |range| {
@@ -162,7 +162,7 @@ fn a_syn_that_was_refused_gets_a_token_only_if_new_ones_leave_it() {
 }
 
 #[test]
-fn while_new_syns_are_free_those_that_were_refused_keep_to_the_rate() {
+fn refused_syns_keep_to_the_rate_beside_free_ones() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
         let passed = |range| {
@@ -180,7 +180,7 @@ fn while_new_syns_are_free_those_that_were_refused_keep_to_the_rate() {
 }
 
 #[test]
-fn a_client_that_takes_more_than_its_part_leaves_tokens_to_others() {
+fn greedy_client_leaves_tokens_to_others() {
     for hook in HOOKS {
         let two = Queues { count: 2, cpus: Vec::new(), salt: 5 };
         let Some(mut admission) = or_skip(Admission::load(hook, &two)) else { return };
@@ -205,7 +205,7 @@ fn a_client_that_takes_more_than_its_part_leaves_tokens_to_others() {
 }
 
 #[test]
-fn a_clients_past_at_a_slow_rate_does_not_bind_it_at_a_fast_one() {
+fn slow_rate_history_does_not_bind_at_a_fast_rate() {
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
         let passed = |range| {
@@ -220,7 +220,7 @@ fn a_clients_past_at_a_slow_rate_does_not_bind_it_at_a_fast_one() {
 }
 
 #[test]
-fn thousands_of_refused_syns_are_remembered_and_few_others_taken_for_them() {
+fn refused_syns_are_remembered_with_few_mix_ups() {
     const REFUSED: u16 = 20_000;
     for hook in HOOKS {
         let Some(admission) = admission(hook) else { return };
@@ -319,7 +319,7 @@ fn refuses_and_admits(admission: &Admission, client: &NetworkNamespace, to: Sock
 }
 
 #[test]
-fn a_listener_on_loopback_is_protected_over_both_families() {
+fn loopback_listener_is_protected_on_both_families() {
     let Some(here) = namespace() else { return };
     for hook in HOOKS {
         for address in [SocketAddr::from(([127, 0, 0, 1], 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
@@ -335,7 +335,7 @@ fn a_listener_on_loopback_is_protected_over_both_families() {
 }
 
 #[test]
-fn a_listener_on_every_address_is_protected_on_each_device() {
+fn wildcard_listener_is_protected_on_each_device() {
     let Some(networks) = Networks::create() else { return };
     for hook in HOOKS {
         let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
@@ -386,7 +386,7 @@ fn connections_that_exist_are_left_alone() {
 }
 
 #[test]
-fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
+fn device_without_ethernet_takes_tc_and_no_xdp() {
     let Some(here) = namespace() else { return };
     let tun = match here.enter(|| Tun::create("tun0")).unwrap() {
         Ok(tun) => tun,
@@ -411,7 +411,7 @@ fn a_device_without_ethernet_headers_takes_tc_and_no_xdp() {
 }
 
 #[test]
-fn a_device_that_loses_its_address_is_left_until_it_has_one_again() {
+fn device_without_address_is_left_until_it_returns() {
     let Some(networks) = Networks::create() else { return };
     let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
     let change = |change: &str| {
@@ -442,7 +442,7 @@ fn a_device_that_loses_its_address_is_left_until_it_has_one_again() {
 static STARTS: Mutex<()> = Mutex::new(());
 
 #[test]
-fn another_program_stays_under_tc_and_is_named_under_xdp() {
+fn foreign_program_stays_on_tc_and_is_named_on_xdp() {
     let Some(here) = namespace() else { return };
     let lo = device(&here, "lo");
     let (Some(mut first), Some(mut second)) = (admission(Hook::Tc), admission(Hook::Tc)) else { return };

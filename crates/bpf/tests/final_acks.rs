@@ -34,7 +34,7 @@ fn overflows() -> u64 {
 }
 
 #[test]
-fn a_drop_at_the_final_ack_is_told_from_one_at_the_syn() {
+fn drop_at_final_ack_differs_from_drop_at_syn() {
     let Some(wire) = Wire::create().map(Rc::new) else { return };
     let Some(watched) = or_skip(FinalAcks::watch()) else { return };
     let (_socket, server) = wire.namespace.enter(listener).unwrap();

@@ -17,7 +17,7 @@ fn names(folder: &Path, suffix: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn building_again_gives_the_objects_that_are_checked_in() {
+fn rebuilt_objects_equal_those_checked_in() {
     let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf"));
     assert_eq!(names(sources, ".c"), names(sources, ".o"), "each source has its object");
     let folder = tempfile::tempdir().unwrap();

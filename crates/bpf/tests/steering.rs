@@ -156,7 +156,7 @@ fn workers_in_turn_and_by_chance_all_get_some() {
 }
 
 #[test]
-fn a_full_worker_is_passed_over_and_the_parent_is_told() {
+fn full_worker_is_passed_over_and_reported() {
     let Some(mut fixture) = Fixture::new(Schedule::LeastProduct, 2) else { return };
     fixture.set_throughputs(&[1.0, 10.0]);
     fixture.steering.workers().worker(0).set_capacity(5);
@@ -172,7 +172,7 @@ fn a_full_worker_is_passed_over_and_the_parent_is_told() {
 }
 
 #[test]
-fn a_worker_that_is_not_alive_gets_nothing_while_another_is() {
+fn dead_worker_gets_nothing_while_another_lives() {
     let Some(mut fixture) = Fixture::new(Schedule::LeastConnections, 3) else { return };
     fixture.report(&[0, 9, 9]);
     fixture.steering.workers().worker(0).set_alive(false);
@@ -226,7 +226,7 @@ fn two_addresses_share_the_workers() {
 }
 
 #[test]
-fn a_queue_moves_at_a_shutdown_and_the_same_listener_listens_again() {
+fn queue_moves_at_shutdown_and_listener_reopens() {
     let Some(mut fixture) = Fixture::new(Schedule::RoundRobin, 2) else { return };
     for round in 1..=3 {
         fixture.connect(20);
@@ -283,7 +283,7 @@ fn close_with_a_queue(listeners: &mut Vec<TcpListener>, count: usize, closing: i
 }
 
 #[test]
-fn connections_queued_at_a_listener_that_closes_are_moved() {
+fn connections_queued_at_a_closing_listener_move() {
     let Some(mut fixture) = Fixture::new(Schedule::LeastConnections, 3) else { return };
     fixture.report(&[500, 0, 500]);
     let closed = close_with_a_queue(&mut fixture.listeners, 50, || {

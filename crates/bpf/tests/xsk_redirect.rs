@@ -54,7 +54,7 @@ fn arp(operation: u8, about: [u8; 4]) -> Vec<u8> {
 }
 
 #[test]
-fn packets_to_the_network_are_redirected_and_nothing_else() {
+fn only_packets_to_the_network_are_redirected() {
     let Some((redirect, _socket, _here)) = redirect("10.94.0.0", 16) else { return };
     let ours = Packet::new(to("10.94.200.1:80"), SYN);
     let mut udp = ours.ethernet();
@@ -107,7 +107,7 @@ fn icmpv6(destination: &str, kind: u8, about: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_neighbour_solicitation_is_redirected_by_the_address_that_it_asks_for() {
+fn neighbour_solicitation_goes_by_its_target_address() {
     let Some((redirect, _socket, _here)) = redirect("fd94::", 64) else { return };
     const SOLICITATION: u8 = 135;
     const ADVERTISEMENT: u8 = 136;
@@ -147,7 +147,7 @@ fn wait(socket: &Socket) {
 }
 
 #[test]
-fn frames_for_the_network_come_to_the_socket_and_frames_go_out() {
+fn xdp_socket_receives_and_sends_frames() {
     let Some(networks) = Networks::create() else { return };
     for namespace in [&networks.server, &networks.client] {
         namespace.set_sysctl("net.ipv6.conf.all.disable_ipv6", "1").ok();
@@ -199,7 +199,7 @@ fn frames_for_the_network_come_to_the_socket_and_frames_go_out() {
 }
 
 #[test]
-fn sockets_of_other_kinds_and_queues_past_the_last_are_refused() {
+fn other_sockets_and_queues_past_the_last_are_refused() {
     let Some(mut redirect) = or_skip(XskRedirect::load([10, 94, 0, 0].into(), 16)) else { return };
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let error = redirect.set_socket(0, udp.as_fd()).unwrap_err().to_string();

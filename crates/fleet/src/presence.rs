@@ -132,7 +132,7 @@ mod tests {
     use crate::local::LocalFleet;
 
     #[test]
-    fn an_agent_renews_an_entry_that_is_newer_than_it_knows_and_no_other_agents() {
+    fn agent_renews_only_its_own_newer_entry() {
         let server = match LocalFleet::start(Path::new("no agents"), 0) {
             Err(FleetError::NoServer) => return println!("skipped: nats-server is not installed"),
             started => started.unwrap(),

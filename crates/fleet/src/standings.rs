@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_a_slower_thread_are_not_mixed_with_newer_ones() {
+    fn slow_threads_intervals_do_not_mix_with_newer_ones() {
         let mut standings = Standings::new([("a".to_owned(), 2)].into_iter());
         assert!(!standings.tell(0, &point(0.5, 10, 0)) && !standings.tell(0, &point(1.0, 20, 0)));
         for (at_s, offered_per_s) in [(0.5, 22.0), (1.0, 42.0)] {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn some_seconds_without_the_cpu_do_not_halve_the_capacity() {
+    fn seconds_without_cpu_do_not_halve_the_capacity() {
         for (first, count) in (1..16).flat_map(|first| (1..5).map(move |count| (first, count))) {
             let spoilt = first..first + count;
             let mut server = Simulated::new(20_000.0, 0.2, 0.0, Seed(1));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_that_gives_out_first_makes_it_a_lower_bound() {
+    fn exhausted_generator_makes_capacity_a_lower_bound() {
         let mut server = Simulated::new(1e6, 0.0, 0.0, Seed(1));
         server.generator_most = 30_000.0;
         let found = server.search();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_keeps_up_with_every_load_is_offered_no_infinite_one() {
+    fn unlimited_server_is_offered_a_finite_load() {
         let mut server = Simulated::new(f64::INFINITY, 0.0, 0.0, Seed(1));
         let found = server.search();
         assert!(found.lower_bound_only && found.per_s.is_finite(), "{found:?}");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_never_answers_has_no_capacity_and_errors_are_passed_on() {
+    fn silent_server_has_no_capacity_errors_pass_on() {
         let found = search(Search { first_guess_per_s: 1000.0, narrowing_runs: 5 }, |rate| {
             Ok::<_, ()>(OfferedLoad { offered_per_s: rate, goodput_per_s: 0.0, generator_limited: false })
         });

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demonstration_keeps_within_five_minutes_and_a_quick_one_within_one() {
+    fn demo_fits_five_minutes_and_quick_demo_one() {
         for (form, most) in [(Form::Full, 300), (Form::Quick, 60)] {
             let experiment = Experiment::parse(DEMO.text).unwrap().in_form(form);
             let time = schedule::estimate(&experiment, form).at_most;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_them_take_at_most_six_hours_and_reduced_at_most_ten_minutes() {
+    fn library_fits_six_hours_or_ten_minutes_reduced() {
         let of = |form: Form| {
             let each = ALL.iter().map(|known| {
                 let experiment = Experiment::parse(known.text).unwrap().in_form(form);

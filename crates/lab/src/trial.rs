@@ -296,7 +296,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
-    fn counters_become_differences_and_what_is_no_counter_stays() {
+    fn counters_become_differences_gauges_stay() {
         let page = |accepts, phases, timeouts| {
             json!({
                 "accepts": accepts, "accept_phases": phases, "mean_accepted_per_phase": 9.0,

@@ -139,7 +139,7 @@ mod tests {
     use crate::load::Outcome;
 
     #[test]
-    fn what_the_client_did_not_send_is_not_held_against_the_server() {
+    fn unsent_requests_do_not_count_against_the_server() {
         let mut outcomes = Outcomes::default();
         outcomes.add(Outcome::Ok, 60);
         outcomes.add(Outcome::Reset, 10);

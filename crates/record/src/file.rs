@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_named_and_the_old_record_stays() {
+    fn failed_write_is_named_and_keeps_the_old_record() {
         let error = write(Path::new("/nowhere/at/all.json"), &1).unwrap_err().to_string();
         assert!(error.starts_with("cannot write /nowhere/at/all.json: "), "{error}");
         let folder = tempfile::tempdir().unwrap();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_counted_whatever_this_process_may_use() {
+    fn processors_are_counted_despite_affinity() {
         assert_eq!(online("cpu  9 9\ncpu0 4 5\ncpu3 5 4\nintr 5\n"), 2);
         assert_eq!(online(""), 1);
     }

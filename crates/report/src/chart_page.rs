@@ -58,7 +58,7 @@ mod tests {
     use crate::svg::{AxisKind, AxisSpec, Look, Mark, Series, Unit};
 
     #[test]
-    fn a_page_has_its_figures_and_no_markup_from_elsewhere() {
+    fn chart_page_has_figures_and_no_foreign_markup() {
         let mark = |x: f64| Mark { x, y: x * 1e3, band: (x * 9e2, x * 1.1e3), ..Mark::default() };
         let lines = LineChart {
             id: "figure-0".to_owned(),

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_asks_for_nothing_from_elsewhere_and_text_stays_text() {
+    fn load_page_is_self_contained_and_escapes_text() {
         let mut run = run(3);
         run.reasons = vec!["<script>alert(1)</script>".to_owned()];
         run.verdict = Verdict::GeneratorLimited;

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_state_opens_the_tickets_of_others_now_and_later() {
+    fn shared_state_opens_tickets_of_others_later_too() {
         let clock = clock();
         let one = Tickets::new(clock.clone()).unwrap();
         let state = State::from_bytes(&one.state().to_bytes());

@@ -64,7 +64,7 @@ fn what_cannot_be_used_is_named_with_what_can() {
 }
 
 #[test]
-fn a_response_that_cannot_be_stapled_is_named_with_the_reason() {
+fn unusable_ocsp_response_is_named_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let one = identity(folder.path(), "one", &["a"]);
     let response = folder.path().join("response");

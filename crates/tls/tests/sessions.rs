@@ -40,7 +40,7 @@ fn any_pieces_of_the_bytes_mean_the_same() {
 }
 
 #[test]
-fn the_certificate_is_the_one_that_names_the_host_or_the_first() {
+fn certificate_is_the_hosts_or_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let first = identity(folder.path(), "first", &["first.test", "both.test"]);
     let other =

@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mechanism_reports_every_ready_descriptor_and_goes_through_every_change() {
+    fn every_mechanism_reports_every_ready_descriptor() {
         let (pairs, table) = (pairs(20).unwrap(), dispatch::table::table());
         for contender in dispatch::for_each_mechanism!(contender_of_each) {
             let is_available = contender.is_available(&table);

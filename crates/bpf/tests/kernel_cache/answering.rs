@@ -10,7 +10,7 @@ use crate::common::wire::{Offer, SERVER, SERVER6};
 use crate::fixture::{Fixture, SEGMENT, collect, end_by_client, exchange, get, read, response};
 
 #[test]
-fn a_known_request_is_answered_and_the_server_sees_nothing_of_it() {
+fn known_request_is_answered_without_the_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(1000));
     let object = fixture.known(&request, &response);
@@ -28,7 +28,7 @@ fn a_known_request_is_answered_and_the_server_sees_nothing_of_it() {
 }
 
 #[test]
-fn a_response_echoes_timestamps_and_comes_from_the_server() {
+fn response_echoes_timestamps_from_server_address() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(1000));
     fixture.known(&request, &response);
@@ -89,7 +89,7 @@ fn a_client_of_small_segments_gets_small_segments() {
 }
 
 #[test]
-fn a_long_response_leaves_in_an_initial_window_and_then_by_acknowledgements() {
+fn long_response_leaves_by_window_and_by_acks() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/long"), response(LONGEST));
     fixture.known(&request, &response);
@@ -136,7 +136,7 @@ fn a_request_that_comes_again_is_answered_again() {
 }
 
 #[test]
-fn a_lost_segment_is_sent_again_for_a_selective_acknowledgement_once() {
+fn lost_segment_is_sent_again_once_for_a_sack() {
     for lost in [0, 1] {
         let Some(mut fixture) = Fixture::new() else { return };
         let (request, response) = (get("/a"), response(SEGMENT * 4));
@@ -160,7 +160,7 @@ fn a_lost_segment_is_sent_again_for_a_selective_acknowledgement_once() {
 }
 
 #[test]
-fn after_a_timeout_a_response_goes_on_slowly_from_what_is_missing() {
+fn response_resumes_slowly_after_a_timeout() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(SEGMENT * 8));
     fixture.known(&request, &response);
@@ -201,7 +201,7 @@ fn a_path_that_takes_no_long_packets_gets_short_ones() {
 }
 
 #[test]
-fn the_first_other_request_makes_the_connection_the_servers_for_good() {
+fn unknown_request_gives_connection_to_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(1000));
     fixture.known(&request, &response);

@@ -35,7 +35,7 @@ fn either_side_may_close_an_answered_connection() {
 }
 
 #[test]
-fn the_servers_end_is_repeated_until_the_client_has_it() {
+fn server_fin_is_repeated_until_acknowledged() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -59,7 +59,7 @@ fn the_servers_end_is_repeated_until_the_client_has_it() {
 }
 
 #[test]
-fn the_servers_end_follows_a_response_that_is_under_way() {
+fn server_fin_follows_a_response_under_way() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(3000));
     fixture.known(&request, &response);
@@ -84,7 +84,7 @@ fn the_servers_end_follows_a_response_that_is_under_way() {
 }
 
 #[test]
-fn a_known_request_after_the_servers_end_is_not_answered() {
+fn known_request_after_server_fin_is_not_answered() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -99,7 +99,7 @@ fn a_known_request_after_the_servers_end_is_not_answered() {
 }
 
 #[test]
-fn a_client_that_ends_with_its_request_gets_the_response() {
+fn client_fin_with_its_request_gets_the_response() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(3000));
     fixture.known(&request, &response);
@@ -117,7 +117,7 @@ fn a_client_that_ends_with_its_request_gets_the_response() {
 }
 
 #[test]
-fn a_request_and_an_end_in_one_segment_are_the_servers() {
+fn request_with_fin_in_one_segment_goes_to_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -237,7 +237,7 @@ fn pipelined_requests_come_in_order() {
 }
 
 #[test]
-fn a_known_request_behind_an_unanswered_one_waits_for_the_server() {
+fn known_request_behind_an_open_one_waits_for_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -250,7 +250,7 @@ fn a_known_request_behind_an_unanswered_one_waits_for_the_server() {
 }
 
 #[test]
-fn a_segment_that_overtakes_makes_the_connection_the_servers() {
+fn overtaking_segment_gives_connection_to_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -273,7 +273,7 @@ fn a_segment_that_overtakes_makes_the_connection_the_servers() {
 }
 
 #[test]
-fn the_servers_own_losses_are_repaired_after_it_has_taken_over() {
+fn server_repairs_its_own_losses_after_takeover() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -304,7 +304,7 @@ fn the_servers_own_losses_are_repaired_after_it_has_taken_over() {
 }
 
 #[test]
-fn a_window_too_small_for_the_response_makes_the_connection_the_servers() {
+fn small_window_gives_connection_to_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));
@@ -368,7 +368,7 @@ fn probes_are_answered_in_the_clients_numbers() {
 }
 
 #[test]
-fn nothing_is_answered_on_what_is_no_established_connection() {
+fn only_established_connections_are_answered() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));

@@ -22,7 +22,7 @@ fn an_object_ends_when_it_is_no_longer_renewed() {
 }
 
 #[test]
-fn a_response_under_way_is_ended_though_its_object_has() {
+fn response_under_way_outlives_its_object() {
     let Some(mut fixture) = Fixture::new() else { return };
     let (request, response) = (get("/a"), response(3000));
     let object = fixture.known(&request, &response);
@@ -38,7 +38,7 @@ fn a_response_under_way_is_ended_though_its_object_has() {
 }
 
 #[test]
-fn a_response_whose_place_was_used_again_ends_in_a_reset() {
+fn response_of_a_reused_slot_ends_in_a_reset() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     let object = fixture.known(&request, &response(3000));
@@ -139,7 +139,7 @@ fn connections_are_forgotten_with_their_sockets() {
 }
 
 #[test]
-fn a_full_table_of_connections_leaves_the_rest_to_the_server() {
+fn full_connection_table_leaves_the_rest_to_server() {
     let Some(mut fixture) = Fixture::new() else { return };
     let request = get("/a");
     fixture.known(&request, &response(1000));

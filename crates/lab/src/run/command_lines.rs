@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_loop_has_no_rate_and_nobody_is_no_population() {
+    fn closed_loop_has_no_rate_and_needs_a_population() {
         let spec = spec(
             "name = 'a'\npopulations = ['idle:{idle}', 'cold:30']\nrequests-per-connection = '2..4'\n\
              flags = ['--client', 'closed', '--sockets', '{idle}']",
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_a_session_is_the_workloads_or_what_is_said() {
+    fn session_length_is_the_workloads_or_as_given() {
         assert_eq!(requests_per_session("hot", None), Ok(5.0));
         assert_eq!(requests_per_session("one-packet", None), Ok(1.0));
         assert_eq!(requests_per_session("hot", Some("2..4")), Ok(3.0));

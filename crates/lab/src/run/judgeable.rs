@@ -81,7 +81,7 @@ claim = [
     }
 
     #[test]
-    fn a_claim_with_too_few_measurements_is_named_with_their_number() {
+    fn claim_with_few_measurements_is_named_with_count() {
         let of = |trials: u32| -> Vec<(String, usize, usize)> {
             let found = undecidable(&experiment(trials));
             found.into_iter().map(|claim| (claim.claim, claim.measurements, claim.needed)).collect()
@@ -99,7 +99,7 @@ claim = [
     }
 
     #[test]
-    fn the_full_forms_that_come_with_the_program_can_judge_all_their_claims() {
+    fn shipped_full_forms_can_judge_all_claims() {
         for known in library::each() {
             let experiment = Experiment::parse(known.text).unwrap().in_form(Form::Full);
             assert_eq!(undecidable(&experiment), [], "{}", known.name);

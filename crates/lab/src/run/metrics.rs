@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_run_and_the_looks_around_it_give_the_numbers_of_a_trial() {
+    fn trial_metrics_come_from_load_and_kernel_reads() {
         let none = Distribution::default();
         let load = json!({
             "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 14, "in_flight_at_end": 4,

@@ -218,7 +218,7 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
     }
 
     #[test]
-    fn capacities_are_searched_where_a_rate_is_a_multiple_of_them() {
+    fn capacity_is_searched_where_a_rate_multiplies_it() {
         let mut experiment = experiment(1, 1, 3);
         assert_eq!(searches(&experiment), [(0, 0), (1, 0)]);
         experiment.capacity.of = Some("epoll".to_owned());
@@ -239,7 +239,7 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
     }
 
     #[test]
-    fn points_without_a_claim_are_repeated_as_often_as_a_curve_needs() {
+    fn points_without_claims_repeat_as_a_curve_needs() {
         let mut experiment = experiment(1, 10, 3);
         experiment.plan.curve_trials = Some(3);
         assert_eq!(schedule(&experiment).len(), 12 * 3, "there is no claim");
@@ -278,7 +278,7 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
 
     proptest! {
         #[test]
-        fn every_point_comes_once_in_a_repetition_and_the_order_is_the_seeds(
+        fn repetition_has_each_point_once_in_seed_order(
             seed in 0..1000_u64, trials in 1..5_u32, values in 1..5_usize,
         ) {
             let experiment = experiment(seed, trials, values);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_run_keeps_its_command_lines_and_tries_excluded_servers_again() {
+    fn resumed_run_keeps_lines_and_retries_excluded() {
         let folder = tempfile::tempdir().unwrap();
         let server = ServerRecord { name: "b".to_owned(), command: Vec::new(), excluded: None };
         let fresh = RunRecord { servers: vec![server], ..run("a") };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_on_elsewhere_names_both_machines_once() {
+    fn run_resumed_elsewhere_names_both_machines_once() {
         let folder = tempfile::tempdir().unwrap();
         let on = |kernel: &str| {
             let manifest = Manifest { kernel: kernel.to_owned(), cpu: "X".to_owned(), ..Manifest::default() };

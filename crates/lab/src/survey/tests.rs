@@ -51,7 +51,7 @@ fn a_server_that_holds() {
 }
 
 #[test]
-fn a_server_that_leaves_the_excess_unanswered_drops_requests() {
+fn unanswered_excess_counts_as_dropped() {
     for silence in [Outcome::ConnectTimeout, Outcome::ResponseTimeout] {
         let mut server = Simulated::new(1_000.0, Seed(1));
         server.excess = silence;
@@ -64,7 +64,7 @@ fn a_server_that_leaves_the_excess_unanswered_drops_requests() {
 }
 
 #[test]
-fn a_server_with_a_standing_queue_sags_however_much_it_answers() {
+fn standing_queue_sags_at_any_goodput() {
     let mut server = Simulated::new(1_000.0, Seed(1));
     server.full_queue_ns = 400e6;
     let result = surveyed(&mut server, Seed(1), None);
@@ -86,7 +86,7 @@ fn late_replies_are_no_goodput() {
 }
 
 #[test]
-fn a_server_that_misses_its_objective_past_the_capacity_does_not_hold() {
+fn missed_objective_past_capacity_does_not_hold() {
     let mut server = Simulated::new(10_000.0, Seed(1));
     // As of an objective such as 'errors<1%': nothing is late, and yet it does not hold.
     server.p99_most_ns = 12e6;
@@ -113,7 +113,7 @@ fn a_server_that_recovers_late_or_never_does_not_hold() {
 }
 
 #[test]
-fn replies_are_due_within_the_objective_or_a_second_or_twice_the_usual_latency() {
+fn replies_are_due_by_objective_second_or_latency() {
     let probe = |p99_ms: u64| {
         let Ok(mut step) = probe(&mut Simulated::new(1_000.0, Seed(1)), Nanos::SECOND);
         step.latency_intended_ns.p99 = Nanos::from_millis(p99_ms).0;
@@ -125,7 +125,7 @@ fn replies_are_due_within_the_objective_or_a_second_or_twice_the_usual_latency()
 }
 
 #[test]
-fn no_column_goes_above_the_whole_and_no_line_runs_backwards() {
+fn survey_columns_stay_within_the_whole() {
     for (debt_per_s, generator_most) in [(0.0, f64::INFINITY), (1.0, f64::INFINITY), (0.0, 2_000.0)] {
         let mut server = Simulated::new(1_000.0, Seed(1));
         (server.debt_per_s, server.generator_most) = (debt_per_s, generator_most);
@@ -156,7 +156,7 @@ fn no_column_goes_above_the_whole_and_no_line_runs_backwards() {
 }
 
 #[test]
-fn a_server_of_a_few_requests_a_second_is_not_drowned_by_the_search() {
+fn slow_server_is_not_drowned_by_the_search() {
     let mut server = Simulated::new(4.0, Seed(1));
     let result = surveyed(&mut server, Seed(1), None);
     check_capacity(&result, 4.0, 0.9..=1.05);
@@ -165,7 +165,7 @@ fn a_server_of_a_few_requests_a_second_is_not_drowned_by_the_search() {
 }
 
 #[test]
-fn sessions_longer_than_a_step_do_not_lower_the_capacity() {
+fn sessions_beyond_a_step_do_not_lower_capacity() {
     // A request of an idle server takes 1 ms.
     for (session_length, thinking) in [(3_000.0, Nanos::ZERO), (20.0, Nanos::from_secs(3))] {
         let mut server = Simulated::new(1_000.0, Seed(1));
@@ -233,7 +233,7 @@ fn a_server_that_needs_time_to_recover() {
 }
 
 #[test]
-fn noise_moves_the_result_little_and_the_interval_holds_the_truth() {
+fn noisy_capacity_interval_holds_the_truth() {
     let mut inside = 0;
     for seed in (0..100).map(Seed) {
         let capacity = 1_000.0 + 313.0 * seed.0 as f64;
@@ -248,7 +248,7 @@ fn noise_moves_the_result_little_and_the_interval_holds_the_truth() {
 }
 
 #[test]
-fn the_knee_under_an_objective_lies_below_that_of_throughput() {
+fn objective_knee_lies_below_throughput_knee() {
     let mut server = Simulated::new(10_000.0, Seed(1));
     // p99 is three times 1 ms / (1 - utilisation): 12 ms at three quarters of the capacity.
     server.p99_most_ns = 12e6;
@@ -261,7 +261,7 @@ fn the_knee_under_an_objective_lies_below_that_of_throughput() {
 }
 
 #[test]
-fn a_generator_that_gives_out_first_makes_it_a_lower_bound() {
+fn exhausted_generator_makes_capacity_a_lower_bound() {
     let mut server = Simulated::new(1e6, Seed(1));
     server.generator_most = 30_000.0;
     let result = surveyed(&mut server, Seed(1), None);
@@ -360,7 +360,7 @@ fn interrupted_after(runs: usize, intervals: usize) -> CapacityResult {
 }
 
 #[test]
-fn a_survey_that_is_interrupted_says_what_it_has_found() {
+fn interrupted_survey_reports_its_findings() {
     let nothing = interrupted_after(0, 0);
     assert_eq!((nothing.verdict, nothing.capacity_per_s), (CapacityVerdict::Interrupted, 0.0));
     assert!(
@@ -379,7 +379,7 @@ fn a_survey_that_is_interrupted_says_what_it_has_found() {
 }
 
 #[test]
-fn a_survey_that_is_interrupted_past_the_capacity_keeps_the_loads_that_were_over() {
+fn interrupted_survey_keeps_loads_past_capacity() {
     // A load takes 2 s: two of them, and a part of the third.
     let past = interrupted_after(usize::MAX, 45);
     check_capacity(&past, 1_000.0, 0.93..=1.02);

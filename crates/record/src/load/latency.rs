@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_answers_where_all_have_one() {
+    fn percentiles_are_of_answers_when_all_answered() {
         for count in [1, 2, 3, 7, 99, 100, 101, 997] {
             let histogram = histogram(1..=count);
             let expected = Latency::from(Distribution::from(&histogram));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_counts_what_has_no_answer_as_the_longest_time() {
+    fn mean_counts_unanswered_as_the_longest_time() {
         assert_eq!(Latency::new(&histogram([10, 20]), 2, 100).mean_at_least(), Some(57.5));
         assert_eq!(Latency::default().mean_at_least(), None);
     }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_read_back_and_so_do_those_of_the_first_schema() {
+    fn latencies_of_this_and_the_first_schema_read_back() {
         for latency in [Latency::default(), Latency::new(&histogram(1..=95), 5, 4_000)] {
             let text = serde_json::to_string(&latency).unwrap();
             assert_eq!(serde_json::from_str::<Latency>(&text).unwrap(), latency);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_of_papers_are_reproduced_and_own_claims_hold() {
+    fn paper_claims_are_reproduced_own_claims_hold() {
         let score = Score { claims: 7, reproduced: 5, refuted: 1, undecided: 1, not_tested: 0 };
         assert_eq!(score.sentence(Origin::Paper), "5 of 7 claims reproduced, 1 refuted, 1 undecided.");
         assert_eq!(score.sentence(Origin::Own), "5 of 7 claims hold, 1 does not, 1 is undecided.");

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_farthest_x_that_all_lines_reach_counts_and_sound_points_win() {
+    fn headline_uses_the_farthest_common_sound_x() {
         assert_eq!(of(vec![line("a", &[]), line("b", &[])]), Some((3.0, false)));
         assert_eq!(of(vec![line("a", &[]), line("b", &[3.0])]), Some((2.0, false)));
         assert_eq!(of(vec![line("a", &[]), line("b", &[1.0, 2.0, 3.0])]), Some((3.0, true)));

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_and_zero_on_a_log_axis_is_left_out() {
+    fn line_leaves_out_infinities_and_zero_on_log_axis() {
         let points = [(0.0, 0.0), (1.0, f64::NAN), (f64::INFINITY, 1.0), (2.0, 3.0), (3.0, 4.0)];
         let text = chart(vec![series("odd", 0, &points)], AxisKind::Log).draw();
         assert_eq!(count(&text, "class=\"dot\""), 2);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn names_at_the_ends_of_lines_never_overlap_nor_leave_the_chart() {
+    fn line_labels_do_not_overlap_or_leave_the_chart() {
         let all = (0..9).map(|index| series("x", index, &[(0.0, 1.0), (1.0, 0.001)])).collect();
         let chart = chart(all, AxisKind::Linear);
         let axes = chart.axes();

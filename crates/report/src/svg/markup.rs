@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_attributes_are_escaped_and_elements_balance() {
+    fn markup_escapes_text_and_balances_elements() {
         let mut markup = Markup::default();
         markup.open("g", &[("class", &"a\"b")]);
         markup.text("text", &[("x", &Px(1.25))], "<&'>");

@@ -186,7 +186,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn colours_of_lines_stay_apart_for_colour_blind_readers_and_from_the_paper() {
+    fn line_colours_stay_apart_for_colour_blind_readers() {
         for theme in [Theme::Light, Theme::Dark] {
             let colours: Vec<String> = (0..8).map(|index| palette(&format!("c{index}"), theme)).collect();
             for (name, vision) in VISIONS {

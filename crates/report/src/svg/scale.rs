@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_has_no_place_on_a_log_axis_and_one_value_is_enough_for_one() {
+    fn log_axis_excludes_zero_and_takes_one_value() {
         let axis = Axis::log([0.0, 1.0].into_iter(), PX);
         assert_eq!(axis.place(0.0), None);
         assert_eq!(axis.place(-1.0), None);

@@ -16,7 +16,7 @@ fn of<'a>(claims: &'a [Judged], start: &str) -> &'a Judged {
 }
 
 #[test]
-fn every_kind_of_claim_comes_out_as_the_formulas_have_it() {
+fn every_kind_of_claim_follows_its_formula() {
     let claims = judged(&run());
     for (start, expected) in [
         ("Past saturation accepting all", Judgement::Reproduced),
@@ -79,7 +79,7 @@ fn without(server: &'static str) -> impl Fn(&mut TrialRecord) {
 }
 
 #[test]
-fn a_claim_is_about_all_its_points_and_all_its_servers() {
+fn claim_covers_all_its_points_and_servers() {
     const AT_LEAST: &str = "at-least = 1";
     let ratio = |at: &str| {
         format!(
@@ -105,7 +105,7 @@ fn a_claim_is_about_all_its_points_and_all_its_servers() {
 }
 
 #[test]
-fn a_load_without_an_axis_leaves_the_axis_to_the_pairs_of_the_others() {
+fn load_without_axis_leaves_it_to_other_pairs() {
     let claim = "ratio = { metric = \"replies_per_s\", of = { server = \"inf\" }, over = { server = \"one\" } }\n\
                  at-least = 0.99\nat-most = 1.01";
     let alike = |trial: &mut TrialRecord| {
@@ -176,7 +176,7 @@ fn what_the_quick_form_leaves_out_is_not_tested() {
 }
 
 #[test]
-fn other_claims_change_only_the_correction_and_other_seeds_hardly_do() {
+fn other_claims_change_only_the_correction() {
     let alone: String = {
         let (head, claims) = TEXT.split_once("[[claim]]").unwrap();
         let knee = claims.split("[[claim]]").find(|claim| claim.contains("The knee")).unwrap();

@@ -31,7 +31,7 @@ fn a_slower_build_is_worse_and_a_faster_one_better() {
 }
 
 #[test]
-fn a_figure_that_falls_to_zero_is_worse_and_one_that_rises_from_it_better() {
+fn fall_to_zero_is_worse_and_rise_from_zero_better() {
     let experiment = Experiment::parse(TEXT).unwrap();
     let (some, mut none) = (run_with(12, Seed(1), |_| 1.0), run_with(12, Seed(1), |_| 1.0));
     for trial in none.trials.iter_mut().filter(|trial| trial.server == "ten") {
@@ -64,7 +64,7 @@ fn the_points_of_a_repetition_are_one_measurement() {
 }
 
 #[test]
-fn the_few_repetitions_of_a_curve_leave_out_none_of_a_claim() {
+fn short_curves_keep_all_repetitions_of_claims() {
     let experiment = Experiment::parse(TEXT).unwrap();
     let slower = |server: &str| if server == "ten" { 0.8 } else { 1.0 };
     let (mut first, mut second) = (run_with(10, Seed(1), |_| 1.0), run_with(10, Seed(2), slower));
@@ -104,7 +104,7 @@ fn the_table_for_the_terminal() {
 }
 
 #[test]
-fn folders_are_compared_run_by_run_and_what_has_nothing_in_common_is_said() {
+fn folders_compare_run_by_run_and_name_strangers() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (folder.path().join("a"), folder.path().join("b"));
     for out in [&first, &second] {

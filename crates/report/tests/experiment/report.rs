@@ -152,7 +152,7 @@ fn a_headline_leads_with_its_figure() {
 }
 
 #[test]
-fn published_points_are_dashed_and_flawed_trials_hollow() {
+fn published_points_are_dashed_flawed_ones_hollow() {
     let page = page(run());
     assert!(page.contains("class=\"series s4 c0 published\" data-name=\"one (2004)\""));
     assert!(page.contains("class=\"trial hollow\""));
@@ -160,7 +160,7 @@ fn published_points_are_dashed_and_flawed_trials_hollow() {
 }
 
 #[test]
-fn a_stacked_figure_has_a_bar_for_each_series_at_each_place() {
+fn stacked_figure_has_a_bar_per_series_and_place() {
     let page = page(run());
     let figure = page.split("id=\"fixture-bars\"").nth(1).unwrap().split("</figure>").next().unwrap();
     // A part of each quantity in two forms, and one more in the legend.
@@ -214,7 +214,7 @@ fn the_report_as_markdown() {
 }
 
 #[test]
-fn claims_of_ones_own_hold_or_do_not_hold_and_have_no_column_for_a_paper() {
+fn own_claims_have_no_paper_column() {
     let mut run = run();
     let text = run.run.text.lines().filter(|line| !line.starts_with("paper = "));
     run.run.text = text.collect::<Vec<_>>().join("\n");
