@@ -121,6 +121,9 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
     }
     // This process belongs to the client and must not take time from the server.
     sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
+    let mut cpus = [&*topology.server.cpus, &*topology.client.cpus].concat();
+    cpus.sort_unstable();
+    cpus.dedup();
     drop(topology);
     let settings = Settings {
         root: served.root.clone(),
@@ -135,6 +138,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
         settings,
         store,
         surroundings,
+        cpus,
         kept: None,
         spent: Spent::default(),
         deadline,
@@ -208,6 +212,8 @@ struct Run<'a> {
     settings: Settings,
     store: Store,
     surroundings: &'a Surroundings<'a>,
+    /// The CPUs of both sides, without duplicates.
+    cpus: Vec<usize>,
     /// Each server's failed starts in a row, in the order of the file.
     failed_starts: Vec<u32>,
     /// The test bed of the last trial with its server and axes, if the plan does not restart servers.

@@ -66,8 +66,7 @@ impl Run<'_> {
         let program = sys::process::Program::new(sys::process::this_program()?).arguments(arguments);
         // The herd's waiters need all CPUs. This process is pinned to the client's, and a child would inherit
         // that.
-        let everywhere = self.all_cpus();
-        let child = program.on_cpus(&everywhere).start()?;
+        let child = program.on_cpus(&self.cpus).start()?;
         let output = child.output(TICK, || !(self.surroundings.interrupted)())?;
         if (self.surroundings.interrupted)() {
             return Err(Failure::Interrupted);
@@ -84,19 +83,6 @@ impl Run<'_> {
         })?;
         trial.herd = Some(points);
         Ok(())
-    }
-
-    fn all_cpus(&self) -> Vec<usize> {
-        let sides = ["server_cpus", "client_cpus"].map(|side| self.store.run.manifest.config.get(side));
-        let mut cpus: Vec<usize> = sides
-            .into_iter()
-            .flatten()
-            .flat_map(|list| list.split(','))
-            .filter_map(|cpu| cpu.parse().ok())
-            .collect();
-        cpus.sort_unstable();
-        cpus.dedup();
-        cpus
     }
 
     fn load(&mut self, order: usize, time: RunTime, trial: &mut TrialRecord) -> Result<(), Failure> {
