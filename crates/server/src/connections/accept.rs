@@ -438,7 +438,7 @@ mod tests {
     use crate::ground::listener::{connect, listen};
 
     #[test]
-    fn the_last_phase_answers_the_connections_beyond_a_limit_that_it_reaches() {
+    fn last_phase_answers_connections_beyond_the_limit() {
         let listeners = listen("127.0.0.1:0".parse().unwrap(), 8, 1, false).unwrap();
         let _clients = connect(&listeners[0], 5);
         let (share, refusals) = (Share::alone(3), Refusals::new().unwrap());
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_phase_of_an_acceptor_that_answers_nobody_ends_and_keeps_its_newcomer() {
+    fn last_phase_without_refusals_keeps_its_newcomer() {
         let listeners = listen("127.0.0.1:0".parse().unwrap(), 8, 1, false).unwrap();
         let _clients = connect(&listeners[0], 4);
         let limit = LiveLimit::new(AcceptLimit::Fixed(Limit::Infinite));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lingering_connection_is_not_behind_a_new_one_that_counts_later() {
+    fn lingering_connection_precedes_a_later_one() {
         let mut list = IdleList::default();
         list.enter(key(1), Nanos(1000));
         list.enter(key(2), Nanos(150));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_enters_out_of_order_counts_from_the_time_of_another_on() {
+    fn out_of_order_connection_takes_the_time_of_another() {
         let mut list = IdleList::default();
         for (index, from) in [(1, 30), (2, 20), (3, 10), (4, 5)] {
             list.enter(key(index), Nanos(from));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_bytes_leaves_the_place_of_one_whose_time_was_raised() {
+    fn event_without_bytes_keeps_a_raised_place() {
         let mut list = IdleList::default();
         for (index, from) in [(1, 30), (2, 20), (3, 10), (4, 5), (5, 10), (4, 5)] {
             list.enter(key(index), Nanos(from));

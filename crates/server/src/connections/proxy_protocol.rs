@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_the_proxys_own_and_unknown_clients_tell_nobody() {
+    fn proxys_own_connections_name_no_client() {
         for (command, family, payload) in
             [(0x20, 0x00, &[][..]), (0x20, 0x11, IPV4), (0x20, 0xff, b"any"), (0x21, 0x00, b"any")]
         {

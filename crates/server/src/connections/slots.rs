@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_take_the_last_slot_at_once_never_both_get_it() {
+    fn last_slot_goes_to_one_of_two_processes() {
         let places = scoreboard::Slot::neighbours(1, 4).into_iter().map(Arc::new);
         let shares: Vec<Share> = places.map(|place| Share::of_process(3, place, 0)).collect();
         let open = AtomicUsize::new(0);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_with_the_longest_idle_connection_is_asked_and_woken_once() {
+    fn loop_with_longest_idle_connection_is_woken_once() {
         let now = Nanos::SECOND;
         let stops: Vec<Stop> = (0..3).map(|_| Stop::new().unwrap()).collect();
         let shares = Share::among(9, stops.clone());

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_pool_sleeps_until_there_is_a_connection_and_a_full_one_watches_the_queues() {
+    fn idle_pool_sleeps_and_full_pool_watches_queues() {
         let mut watch = Watch::default();
         let look = Some(NOW + LOOK_EVERY);
         assert_eq!(watch.sleep(&pool(false, true, 0), NOW), Sleep { queues: true, until: None });
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_of_a_full_pool_give_way_one_at_a_time() {
+    fn full_pool_closes_idle_connections_one_at_a_time() {
         let (mut watch, mut full) = (Watch::default(), pool(true, false, 2));
         let mut now = NOW;
         for (reclaimed, rest) in [(0, PATIENCE), (1, RECLAIM_PAUSE), (2, RECLAIM_PAUSE)] {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_full_for_a_moment_keeps_its_idle_connections() {
+    fn briefly_full_pool_keeps_its_idle_connections() {
         let (mut watch, mut full, mut free) = (Watch::default(), pool(true, false, 2), pool(true, true, 2));
         for turn in 0..9 {
             let now = NOW + PATIENCE * 2 * turn;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_turns_newcomers_away_once_it_has_stood_still_for_a_second() {
+    fn stalled_full_pool_refuses_after_a_second() {
         let (mut watch, mut full) = (Watch::default(), pool(true, false, 0));
         let mut now = NOW;
         while full.turned_away == 0 {

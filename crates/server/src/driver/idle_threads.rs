@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_with_the_longest_idle_connection_wakes_and_no_other() {
+    fn only_thread_with_longest_idle_connection_wakes() {
         let threads = IdleThreads::default();
         let clients = [pair(), pair(), pair()];
         let enter = |(at, (_, socket)): (usize, &(_, _))| threads.enter(socket, Nanos(at as u64));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_whose_request_has_arrived_is_passed_over() {
+    fn connection_with_a_request_is_passed_over() {
         let threads = IdleThreads::default();
         let (mut asks, quiet) = (pair(), pair());
         let _entries = [&asks, &quiet].map(|(_, socket)| threads.enter(socket, Nanos(1)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_is_left_alone_until_it_counts_as_idle() {
+    fn new_connection_stays_until_it_counts_as_idle() {
         let threads = IdleThreads::default();
         let silent = pair();
         let _entry = threads.enter(&silent.1, Nanos(50));

@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_free_from_the_start_on_while_it_has_no_connection() {
+    fn thread_without_connection_is_free_from_the_start() {
         let share = Share::alone(4);
         let group = group(&share, Wake::Exclusive);
         let address = group.listeners[0].address;
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn every_listener_of_a_predecessor_with_more_queues_has_a_thread() {
+    fn every_inherited_listener_has_a_thread() {
         let mut listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 5, false).unwrap().into_iter();
         let sets = [2, 2, 1].map(|size| listeners.by_ref().take(size).collect::<Vec<_>>());
         let group = Group::new(sets.into(), Share::alone(4), Wake::Reuseport).unwrap();

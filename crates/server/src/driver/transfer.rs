@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn under_edges_a_request_behind_a_stuck_response_is_received_once_that_has_left() {
+    fn edge_request_behind_stuck_response_is_received() {
         let mut bench = Bench::new();
         bench.client.write_all(REQUEST).unwrap();
         assert!(matches!(bench.turn(true), Moved::AsFarAsPossible));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_stream_waits_for_room_while_the_file_of_another_is_missing() {
+    fn stream_rest_waits_for_room_while_a_file_is_missing() {
         let mut bench = Bench::new();
         bench.client.write_all(&http2_requests(&["/", "/cold"])).unwrap();
         bench.turn(true);

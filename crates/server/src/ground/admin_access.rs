@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_file_is_for_its_owner_and_goes_with_its_server() {
+    fn socket_file_is_private_and_removed_at_the_end() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("admin.sock");
         let address = AdminAddress::File(path.clone());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_file_that_was_left_behind_is_replaced_and_no_other_file() {
+    fn only_a_stale_socket_file_is_replaced() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("admin.sock");
         drop(UnixListener::bind(&path).unwrap());

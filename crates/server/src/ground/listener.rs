@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_listens_stops_and_listens_again_at_one_port() {
+    fn group_listens_again_at_its_port() {
         let group = bind_group("127.0.0.1:0".parse().unwrap(), 2).unwrap();
         let address = group[0].address;
         let connects = || std::net::TcpStream::connect(address).is_ok();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sockets_of_another_process_keep_their_queues_and_get_company() {
+    fn inherited_sockets_keep_their_queues_and_get_more() {
         let before = listen("127.0.0.1:0".parse().unwrap(), 16, 2, false).unwrap();
         let address = before[0].address;
         let clients: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn several_queues_share_one_port_and_nobody_else_joins() {
+    fn queues_share_a_port_that_no_other_process_joins() {
         let first = listen("127.0.0.1:0".parse().unwrap(), 16, 3, false).unwrap();
         assert_eq!(first.len(), 3);
         assert!(first.iter().all(|listener| listener.address == first[0].address));

@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_that_finds_the_queue_full_reopens_the_file_before_the_next_lines() {
+    fn rotation_with_full_queue_reopens_before_next_line() {
         let folder = tempfile::tempdir().unwrap();
         let (path, rotated) = (folder.path().join("log"), folder.path().join("log.1"));
         let target = LogTarget::File(path.clone());

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hand_off_by_the_kernel_refuses_sockets_that_another_process_has_opened() {
+    fn kernel_handoff_refuses_inherited_sockets() {
         let mut inheritance = Inheritance::default();
         assert!(refuse_inherited(&inheritance).is_ok());
         let listener = listen("127.0.0.1:0".parse().unwrap(), 1, 1, false).unwrap().remove(0);

@@ -75,7 +75,7 @@ fn wait_for_one_to_end(clients: &mut Vec<Client>) -> usize {
 }
 
 #[test]
-fn what_will_be_refused_is_refused_before_the_rest_arrives() {
+fn bad_request_is_refused_before_its_rest_arrives() {
     on_every(|variant, files| {
         let server = Running::start(variant, variant.config(files));
         let (name, content) = &files.contents[0];
@@ -95,7 +95,7 @@ fn what_will_be_refused_is_refused_before_the_rest_arrives() {
 }
 
 #[test]
-fn a_client_at_its_limit_is_refused_and_gets_its_place_back() {
+fn client_at_its_limit_is_refused_until_it_closes() {
     on_every(|variant, files| {
         let mut config = variant.config(files);
         config.clients.connections = Some(2);
@@ -158,7 +158,7 @@ fn knows_the_order(variant: &Variant) -> bool {
 }
 
 #[test]
-fn at_the_limit_the_longest_idle_connection_gives_way_to_a_new_one() {
+fn new_connection_replaces_longest_idle_at_the_limit() {
     on_every(|variant, files| {
         let (name, content) = &files.contents[0];
         let (server, mut clients) = full(variant, files, |client| assert_eq!(client.get(name), *content));
@@ -181,7 +181,7 @@ fn at_the_limit_the_longest_idle_connection_gives_way_to_a_new_one() {
 }
 
 #[test]
-fn a_wake_without_bytes_leaves_a_connection_the_longest_idle() {
+fn wake_without_bytes_keeps_a_connection_idle() {
     on_every(|variant, files| {
         let (name, content) = &files.contents[0];
         let (server, mut clients) = full(variant, files, |client| assert_eq!(client.get(name), *content));
@@ -197,7 +197,7 @@ fn a_wake_without_bytes_leaves_a_connection_the_longest_idle() {
 }
 
 #[test]
-fn at_the_limit_with_none_idle_a_new_connection_gets_503_and_those_inside_go_on() {
+fn new_connection_gets_503_at_the_limit_if_none_idle() {
     on_every(|variant, files| {
         let (name, content) = &files.contents[0];
         let question = question(name);
@@ -248,7 +248,7 @@ fn one_limit_is_for_all_loops() {
 }
 
 #[test]
-fn idle_connections_of_a_full_pool_give_way_to_those_that_wait() {
+fn idle_connections_of_a_full_pool_give_way() {
     let _alone = alone();
     let files = Files::new();
     for (name, setting) in [
@@ -280,7 +280,7 @@ fn idle_connections_of_a_full_pool_give_way_to_those_that_wait() {
 }
 
 #[test]
-fn a_pool_that_stands_still_turns_away_those_that_wait() {
+fn stalled_pool_refuses_waiting_connections() {
     let _alone = alone();
     let files = Files::new();
     for name in ["mt", "knot-c"] {
@@ -304,7 +304,7 @@ fn a_pool_that_stands_still_turns_away_those_that_wait() {
 }
 
 #[test]
-fn an_idle_connection_does_not_keep_others_waiting_that_its_thread_has_taken() {
+fn idle_connection_does_not_block_its_batch() {
     let _alone = alone();
     let files = Files::new();
     for name in ["mt", "knot-c"] {
@@ -492,7 +492,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn threads_with_queues_of_their_own_serve_all_that_come() {
+fn threads_with_own_queues_serve_all_connections() {
     let _alone = alone();
     let files = Files::new();
     let variant = Variant::plain(architecture::by_name("mt").unwrap());

@@ -123,7 +123,7 @@ impl Client {
 }
 
 #[test]
-fn the_right_bytes_in_the_right_order_whoever_else_asks() {
+fn tls_clients_get_their_bytes_in_order() {
     let identity = Identity::new();
     on_every(|variant, files| {
         let server = Running::start(variant, identity.config(variant, files));
@@ -231,7 +231,7 @@ fn who_does_not_finish_is_counted_by_what_it_left_out() {
 }
 
 #[test]
-fn a_client_that_has_to_make_room_is_told_and_does_not_count_as_one_that_left_the_alert_out() {
+fn reclaimed_tls_connection_gets_close_notify() {
     let identity = Identity::new();
     on_each_architecture(|variant, files| {
         let mut config = identity.config(variant, files);
@@ -254,7 +254,7 @@ fn a_client_that_has_to_make_room_is_told_and_does_not_count_as_one_that_left_th
 }
 
 #[test]
-fn going_down_finishes_what_has_begun_and_says_that_it_ends() {
+fn tls_drain_finishes_requests_and_sends_close_notify() {
     let identity = Identity::new();
     on_each_architecture(|variant, files| {
         let server = Running::start(variant, identity.config(variant, files));

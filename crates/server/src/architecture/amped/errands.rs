@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_helper_had_is_given_to_the_next_before_all_others() {
+    fn fetches_of_a_dead_helper_go_first_to_the_next() {
         let mut errands = Errands::new(2);
         for path in ["/a", "/b", "/c"] {
             errands.add(look(path), Token(1));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_missing_is_fetched_twice_in_a_row_at_most() {
+    fn missing_file_is_fetched_at_most_twice_in_a_row() {
         let mut errands = Errands::new(1);
         for (id, has_a_point) in [(0, true), (1, false)] {
             assert!(errands.has_a_point(&look("/a")));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fetch_is_answered_by_its_id_whatever_comes_of_it() {
+    fn every_fetch_is_answered_by_its_id() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), b"content").unwrap();
         let root = Arc::new(site::Root::open(folder.path()).unwrap());

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_ends_at_the_limit_and_another_source_comes_first_each_time() {
+    fn phase_ends_at_its_limit_and_rotates_the_sources() {
         let (mut ready, mut queues) = (Ready::default(), [9, 9, 9]);
         ready.report_all(3);
         let firsts = (0..6).map(|_| phase(&mut ready, 1, &mut queues).1[0]).collect::<Vec<_>>();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_empty_is_no_longer_ready_and_the_others_have_their_turn() {
+    fn empty_source_leaves_the_turn_to_the_others() {
         let (mut ready, mut queues) = (Ready::default(), [1, 0, 2]);
         [2, 0, 1, 0].into_iter().for_each(|index| ready.report(index));
         let (phase, order) = phase(&mut ready, 10, &mut queues);

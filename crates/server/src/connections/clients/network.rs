@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_networks_are_accepted_and_mistakes_named() {
+    fn network_parser_takes_addresses_and_names_mistakes() {
         let contains = |network: &str, address: &str| {
             network.parse::<Network>().unwrap().contains(address.parse().unwrap())
         };

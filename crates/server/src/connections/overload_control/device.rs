@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_meets_the_limits_of_the_queue_that_it_comes_to() {
+    fn syn_meets_the_limits_of_its_queue() {
         let namespace = match NetworkNamespace::create() {
             Ok(namespace) => namespace,
             Err(error) => return println!("skipped: no network namespaces here: {error}"),

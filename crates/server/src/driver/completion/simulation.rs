@@ -319,7 +319,7 @@ fn limits(seed: Seed) -> Limit {
 }
 
 #[test]
-fn every_connection_has_one_outcome_whatever_the_kernel_does() {
+fn every_connection_has_one_outcome_in_any_order() {
     let sum = RefCell::new(Faults::default());
     let answered = RefCell::new(0);
     with_seeds(|seed| {
@@ -407,7 +407,7 @@ fn the_accept_limit_can_be_changed_in_use() {
 }
 
 #[test]
-fn a_connection_is_taken_although_the_accept_that_it_woke_is_cancelled() {
+fn connection_survives_a_cancelled_accept() {
     with_seeds(|seed| {
         let mut world = World::new(seed, Limit::Infinite);
         for _ in 0..CLIENTS {

@@ -300,7 +300,7 @@ mod tests {
     use crate::connections::slots::Share;
 
     #[test]
-    fn only_the_adaptive_limit_follows_the_cost_of_the_work() {
+    fn only_the_adaptive_limit_follows_the_work_cost() {
         let live = LiveLimit::new(AcceptLimit::Adaptive);
         let acceptor = Acceptor::new(live.clone(), Share::alone(1), None);
         let mut without_control =

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn by_phases_what_was_accepted_waits_for_the_next_round() {
+    fn by_phases_accepted_connection_waits_a_round() {
         let mut bench = Bench::<Epoll, ByPhases>::new(2, 3);
         assert_eq!(bench.round(), (2, vec![]));
         let (accepted, mut worked_on) = bench.round();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_answered_elsewhere_has_not_been_idle_for_long() {
+    fn connection_answered_elsewhere_is_recently_idle() {
         let mut bench = Bench::<Epoll, ByPhases>::new(1, 2);
         let mut answered = 0;
         while answered < 2 {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn under_edges_what_is_unfinished_is_continued_once_however_often_it_was_reported() {
+    fn edge_unfinished_work_is_continued_once() {
         const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
         let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
         bench.clients[0].write_all(&REQUEST.repeat(1000)).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn under_edges_who_waits_behind_dead_connections_is_accepted_without_another_event() {
+    fn edge_connection_behind_dead_ones_is_accepted() {
         let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
         bench.under_test.state.accepting.arrivals.dead = 2;
         assert_eq!(bench.round().0, 0);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn under_edges_who_met_a_shortage_of_memory_has_another_turn_without_another_event() {
+    fn edge_memory_shortage_gets_another_turn() {
         let mut bench = Bench::<EpollEdge, ByPhases>::new(1, 1);
         assert_eq!(bench.round(), (1, vec![]));
         assert_eq!(bench.round().1, ["/0"]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_a_connection_that_waits_for_room_is_served_and_the_last_ones_lateness_is_nobody_elses() {
+    fn drain_serves_waiting_connection_as_punctual() {
         let mut bench = Bench::<Epoll, ByPhases>::within(Share::alone(1), 2, 2);
         assert_eq!(bench.round(), (1, vec![]), "there is no room for the other");
         bench.under_test.state.lender.service.refuse(true);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_its_first_request_is_told_before_accepting_even_if_it_is_published_already() {
+    fn late_connections_reach_control_before_accept() {
         let mut bench = Bench::<Epoll, ByPhases>::new(1, 1);
         assert_eq!([bench.round().1.len(), bench.round().1.len()], [0, 1]);
         let told = |bench: &mut Bench<Epoll, ByPhases>, refused| {
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_without_a_report_may_have_connections_if_reports_were_cut_short() {
+    fn truncated_reports_may_hide_a_ready_listener() {
         let mut bench = Bench::<Epoll, ByPhases>::new(1, 1);
         let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
         reader.shutdown(std::net::Shutdown::Both).unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn until_empty_a_reported_request_comes_before_a_waiting_connection() {
+    fn until_empty_serves_requests_before_accepting() {
         let mut bench = Bench::<Epoll, UntilEmpty>::new(1, 1);
         assert_eq!(bench.round(), (1, vec!["/0".to_owned()]), "nothing is pending now");
         bench.clients[0].write_all(b"GET /again HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();

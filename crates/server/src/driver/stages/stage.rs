@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_gives_back_what_is_queued_and_ends_every_thread() {
+    fn closed_stage_returns_its_queue_and_ends_threads() {
         let stage = stage(1);
         assert_eq!(stage.push(7, Nanos::ZERO), Pushed::Queued);
         std::thread::scope(|scope| {

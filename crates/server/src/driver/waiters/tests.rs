@@ -78,7 +78,7 @@ fn wake_until(waiters: &Waiters, listeners: &[Listener], stop: &OwnedFd, limit: 
 }
 
 #[test]
-fn every_connection_finds_somebody_and_the_stop_everybody() {
+fn connection_finds_a_waiter_and_stop_finds_all() {
     for wake in [Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All] {
         let (listeners, stop) = (listeners(), stop());
         let waiters = Waiters::new(wake, &listeners).unwrap();
@@ -106,7 +106,7 @@ fn every_connection_finds_somebody_and_the_stop_everybody() {
 }
 
 #[test]
-fn who_finds_a_connection_without_a_wait_leaves_the_queue() {
+fn waiter_finding_a_connection_leaves_the_queue() {
     for (wake, at_work) in [(Wake::Exclusive, 0), (Wake::EpollExclusive, 1)] {
         let (listeners, stop) = (listeners(), stop());
         let waiters = Waiters::new(wake, &listeners).unwrap();
@@ -144,7 +144,7 @@ fn the_waker_wakes_as_many_as_the_connections_need() {
 }
 
 #[test]
-fn a_process_wakes_its_own_sleeper_and_another_in_place_of_a_dead_one() {
+fn process_wakes_another_sleeper_for_a_dead_one() {
     let waiters = Waiters::new(Wake::One, &[]).unwrap();
     let memory = || waiters.memory().try_clone_to_owned().unwrap();
     let [first, second] = [3, 4].map(|index| Waiters::open(Wake::One, memory(), index).unwrap());

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_the_newest_second_and_means_before_it() {
+    fn page_table_has_newest_second_then_means() {
         let mut history = History::new(Nanos::ZERO);
         for second in 1..=62 {
             let mut reading =

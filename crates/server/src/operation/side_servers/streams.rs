@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_is_cut_and_others_go_on() {
+    fn unread_stream_is_cut_and_others_go_on() {
         let mut streams = Streams::default();
         let (_silent, mut reading) = (begin(&mut streams), begin(&mut streams));
         let event = format!("data: {}\n\n", "x".repeat(50_000));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_stream_is_cut_in_time_and_an_old_one_ends() {
+    fn stalled_stream_is_cut_and_old_stream_ends() {
         let mut streams = Streams::default();
         let client = begin(&mut streams);
         assert_eq!(streams.deadline(), NOW + LIFETIME);

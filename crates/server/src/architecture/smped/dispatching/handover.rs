@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_is_the_workers_and_the_rest_can_be_taken_back() {
+    fn unclaimed_connections_can_be_taken_back() {
         let (mut outbox, words) = (Outbox::default(), words());
         pass(&mut outbox, 3, Nanos(7));
         outbox.push(handed());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_answered_when_it_has_received_everything() {
+    fn worker_has_answered_after_receiving_everything() {
         let (mut outbox, words) = (Outbox::default(), words());
         assert!(outbox.is_answered(&words));
         pass(&mut outbox, 2, Nanos(1));

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_worker_helps_an_occupied_one_while_a_processor_is_free() {
+    fn worker_relieves_another_while_a_cpu_is_free() {
         assert!(would_help(0.9, 0.5));
         assert!(!would_help(0.9, 0.1));
         assert!(!would_help(0.5, 1.5));

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_is_passed_and_reports_what_was_lost_on_the_way() {
+    fn worker_takes_connections_and_reports_lost_ones() {
         let mut bench = Bench::new();
         assert!(matches!(bench.accept(), Accepted::Empty));
         let client = bench.pass(1);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_back_is_left_alone_and_the_worker_says_that_it_answers() {
+    fn worker_skips_connections_taken_back_and_answers() {
         let mut bench = Bench::new();
         let _client = bench.pass(2);
         bench.passed.slot.own()[NEXT].store(3, Ordering::Release);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_connections_are_reported_at_once_and_replies_each_period() {
+    fn closes_are_reported_at_once_and_replies_by_period() {
         let mut bench = Bench::new();
         let at = Nanos::from_millis;
         let mut hear = |replies, closed, now| bench.passed.hear(news(replies, closed), at(now));
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_finds_no_room_is_tried_again_and_nothing_is_lost() {
+    fn report_without_room_is_retried_without_loss() {
         let mut bench = Bench::new();
         let (mut heard, mut closed) = (0, 0);
         while bench.passed.hear(news(0, closed), Nanos::SECOND).is_none() {

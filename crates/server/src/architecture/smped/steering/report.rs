@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn syns_without_a_client_are_dropped_after_two_looks_and_handshakes_are_not() {
+    fn abandoned_syns_are_dropped_and_handshakes_kept() {
         let mut report = Report::new(PERIOD, 0.2);
         report.tell(known(0, 0, 0), || 0, at(0));
         let told = report.tell(known(10, 0, 0), || 2, at(1000));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_nobody_announced_and_a_moved_queue_are_seen() {
+    fn unannounced_connections_and_moved_queue_are_seen() {
         let mut report = Report::new(PERIOD, 0.2);
         report.tell(known(5, 0, 0), || 0, at(0));
         // Two came by the kernel's hash and are open, a third waits.
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_smoothed_each_period_and_0_without_a_connection() {
+    fn throughput_is_smoothed_and_0_without_connections() {
         let mut report = Report::new(PERIOD, 0.2);
         let mut tell = |open, replies, millis| {
             let told = report.tell(Known { replies, ..known(open, open, open) }, || 0, at(millis));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_whose_clients_say_nothing_sleeps_once_its_throughput_is_gone() {
+    fn worker_of_silent_clients_sleeps() {
         let mut report = Report::new(PERIOD, 0.2);
         let known = Known { replies: 1000, ..known(1, 1, 1) };
         report.tell(Known::default(), || 0, at(0));

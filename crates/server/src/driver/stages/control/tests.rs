@@ -7,7 +7,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn a_pool_grows_one_at_a_time_and_never_beyond_its_bounds(
+    fn pool_grows_by_one_within_its_bounds(
         most in 1_usize..30,
         threshold in 0_usize..50,
         steps in vec((0_usize..100, 0_u64..60, any::<bool>()), 1..200),
@@ -93,7 +93,7 @@ fn the_percentile_is_the_ninetieth() {
 }
 
 #[test]
-fn a_few_slow_responses_limit_nothing_and_a_pause_makes_no_rate_lower() {
+fn few_slow_responses_and_pauses_keep_the_rate() {
     let hours = |hours: u64| Nanos::from_secs(hours * 3600);
     let mut controller = AdmissionController::new(Nanos::from_millis(100), Percentile::Anew);
     (0..100).for_each(|_| controller.answered(Nanos::MILLISECOND, Nanos::SECOND));
@@ -108,7 +108,7 @@ fn a_few_slow_responses_limit_nothing_and_a_pause_makes_no_rate_lower() {
 
 /// A server that answers `CAPACITY` requests a second in order, offered twice that rate.
 #[test]
-fn under_twice_the_capacity_the_queue_is_bounded_and_the_server_busy() {
+fn twice_the_capacity_keeps_queue_bounded_server_busy() {
     const CAPACITY: u64 = 1000;
     let target = Nanos::from_millis(100);
     let mut controller = AdmissionController::new(target, Percentile::Anew);

@@ -169,7 +169,7 @@ fn three_servers_of_unequal_speed_settle_and_stay() {
 }
 
 #[test]
-fn equal_weights_would_flood_the_slow_server_and_a_hasty_law_oscillates() {
+fn equal_weights_flood_and_hasty_laws_oscillate() {
     let hasty = Law { rate_per_s: 20.0, step_per_s: 1e6, ..CHOSEN };
     let mut world = World::new(hasty, 0.7, Nanos::SECOND, 1);
     world.seconds(90);
@@ -192,7 +192,7 @@ fn servers_past_their_capacity_stay_in_order() {
 }
 
 #[test]
-fn a_server_that_dies_leaves_its_load_and_comes_back_gently() {
+fn dead_server_leaves_its_load_and_returns_gently() {
     let mut world = World::new(CHOSEN, 0.5, Nanos::SECOND, 2);
     world.seconds(90);
     world.servers[1].up = false;
@@ -232,7 +232,7 @@ fn the_weight_is_bounded_for_any_signals_and_times() {
 }
 
 #[test]
-fn an_idle_server_reaches_its_full_weight_in_thirteen_seconds_and_a_full_one_a_sixteenth() {
+fn idle_server_reaches_full_weight_in_13_seconds() {
     let mut weight = Weight::new(Nanos::ZERO);
     let mut after = |from: u64, to: u64, signals: Signals| {
         (from..=to).map(|second| weight.report(Nanos::from_secs(second), &signals)).last().unwrap()

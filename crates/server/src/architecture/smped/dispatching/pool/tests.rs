@@ -14,7 +14,7 @@ fn load(pool: &Pool, slot: usize) -> (f64, u32) {
 }
 
 #[test]
-fn throughput_is_forgotten_when_the_last_connection_ends() {
+fn throughput_is_forgotten_at_the_last_close() {
     let mut pool = pool("p-min=1,initial=1", Schedule::Smped);
     assert_eq!((pool.place(Nanos::ZERO), pool.place(Nanos::ZERO)), (Placement::To(0), Placement::To(0)));
     pool.reported(0, 10, 0, Nanos::ZERO);
@@ -31,7 +31,7 @@ fn throughput_is_forgotten_when_the_last_connection_ends() {
 }
 
 #[test]
-fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
+fn pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
     let mut pool = pool("c-max=1,p-min=1,p-max=3,initial=2,idle=5s", Schedule::Smped);
     let mut placed: Vec<Placement> = (0..2).map(|_| pool.place(Nanos::ZERO)).collect();
     placed.sort_by_key(|placement| format!("{placement:?}"));
@@ -55,7 +55,7 @@ fn the_pool_grows_to_its_ceiling_and_shrinks_to_its_floor() {
 }
 
 #[test]
-fn one_worker_comes_to_relieve_others_and_at_the_ceiling_nobody_is_full() {
+fn relief_starts_one_worker_up_to_the_ceiling() {
     let mut pool = pool("c-max=adaptive,p-min=1,p-max=3,initial=1", Schedule::Smped);
     (0..1000).for_each(|_| assert_eq!(pool.place(Nanos::ZERO), Placement::To(0)));
     pool.relieve(&[true, false, false], Nanos::ZERO);
@@ -71,7 +71,7 @@ fn one_worker_comes_to_relieve_others_and_at_the_ceiling_nobody_is_full() {
 }
 
 #[test]
-fn while_no_worker_can_be_started_connections_go_to_workers_that_have_room() {
+fn failed_starts_leave_connections_to_other_workers() {
     let fixed = ("c-max=2,p-min=1,p-max=3,initial=2", 4);
     for (settings, placed) in [fixed, ("c-max=adaptive,p-min=1,p-max=2,initial=1", 1)] {
         let mut pool = pool(settings, Schedule::RoundRobin);
@@ -89,7 +89,7 @@ fn while_no_worker_can_be_started_connections_go_to_workers_that_have_room() {
 }
 
 #[test]
-fn a_worker_that_dies_takes_its_connections_and_comes_back_without() {
+fn dead_worker_returns_without_its_connections() {
     let mut pool = pool("c-max=4,p-min=1,p-max=1,initial=1", Schedule::Smped);
     (0..3).for_each(|_| assert_eq!(pool.place(Nanos::ZERO), Placement::To(0)));
     pool.reported(0, 100, 0, Nanos::ZERO);
@@ -230,7 +230,7 @@ proptest! {
 }
 
 #[test]
-fn a_worker_that_does_not_answer_gets_nothing_until_it_does() {
+fn silent_worker_gets_nothing_until_it_answers() {
     let mut pool = pool("c-max=4,p-min=2,p-max=2,initial=2", Schedule::LeastConnections);
     let placed = |pool: &mut Pool, count| {
         (0..count).map(|_| pool.place(Nanos::ZERO)).filter(|placement| *placement == Placement::To(0)).count()

@@ -64,14 +64,14 @@ fn step_6_nobody_where_all_are_full() {
 }
 
 #[test]
-fn before_any_reply_fewer_connections_win_and_then_chance() {
+fn fewer_connections_win_before_any_reply() {
     let loads = loads(&[(0.0, 2), (0.0, 1), (0.0, 1)]);
     let expected = [Choice::Assign(1, Reason::First), Choice::Assign(2, Reason::First)];
     assert_eq!(choices(Schedule::Smped, 8, &loads, true), expected);
 }
 
 #[test]
-fn round_robin_goes_round_and_past_those_that_are_full_or_gone() {
+fn round_robin_skips_full_and_missing_workers() {
     let mut loads = loads(&[(0.0, 1), (0.0, 1), (0.0, 9), (0.0, 1)]);
     loads[1] = None;
     let mut scheduler = Scheduler::new(Schedule::RoundRobin, 8, Seed(0));
@@ -101,7 +101,7 @@ fn any_load() -> impl Strategy<Value = Option<Load>> {
 
 proptest! {
     #[test]
-    fn never_over_c_max_and_full_exactly_where_nobody_has_room(
+    fn schedule_stays_within_c_max_and_full_means_no_room(
         loads in prop::collection::vec(any_load(), 1..40),
         schedule in prop::sample::select(&SCHEDULES[..]),
         (c_max, may_start, seed) in (1_u32..6, any::<bool>(), any::<u64>()),
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn the_smped_choice_has_the_least_product_that_any_other_order_would_find(
+    fn smped_choice_has_the_least_product(
         loads in prop::collection::vec(any_load(), 1..40),
         seed: u64,
     ) {

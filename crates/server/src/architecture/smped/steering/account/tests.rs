@@ -25,7 +25,7 @@ fn has(connections: u64) -> Seen {
 }
 
 #[test]
-fn a_new_worker_gets_connections_once_it_has_made_a_turn() {
+fn new_worker_gets_connections_after_its_first_turn() {
     let mut account = account("p-min=1,initial=1,p-max=2");
     let slot = account.vacancy(at(0)).unwrap();
     assert!(account.is_idle());
@@ -39,7 +39,7 @@ fn a_new_worker_gets_connections_once_it_has_made_a_turn() {
 }
 
 #[test]
-fn one_worker_starts_at_a_time_up_to_the_ceiling_and_after_a_pause() {
+fn workers_start_one_at_a_time_with_a_pause() {
     let mut account = account("p-min=1,initial=1,p-max=3");
     assert_eq!(account.vacancy(at(0)), Some(1));
     account.started(1, false, at(0));
@@ -57,7 +57,7 @@ fn one_worker_starts_at_a_time_up_to_the_ceiling_and_after_a_pause() {
 }
 
 #[test]
-fn a_worker_is_silent_that_lets_somebody_wait_without_a_turn() {
+fn worker_without_turns_is_silent_while_clients_wait() {
     let mut account = account("p-min=2,initial=2,p-max=2");
     let seen = has(3);
     assert_eq!(see(&mut account, 0, seen, at(0)), Sight::Nothing);
@@ -98,14 +98,14 @@ fn the_longest_idle_worker_goes_down_to_the_floor() {
 }
 
 #[test]
-fn a_connection_that_came_and_went_between_two_looks_counts() {
+fn short_connection_between_two_reads_counts() {
     let mut account = account("p-min=1,initial=2,p-max=2,idle=5s");
     see(&mut account, 0, Seen { turns: 9, assigned: 1, ..Seen::default() }, at(4000));
     assert_eq!(account.take_surplus(at(5000)), Some(1));
 }
 
 #[test]
-fn a_worker_that_died_is_down_until_its_successor_has_begun() {
+fn dead_worker_is_down_until_its_successor_begins() {
     let mut account = account("p-min=2,initial=2,p-max=2");
     account.died(0);
     account.died(0);
@@ -139,7 +139,7 @@ fn full_workers_and_those_with_room_are_told_apart() {
 }
 
 #[test]
-fn connections_that_never_came_are_counted_anew_after_a_second() {
+fn missing_connections_are_recounted_after_a_second() {
     let mut account = account("p-min=1,initial=1,p-max=1");
     let ghosts = Seen { turns: 1, open: 0, connections: 3, assigned: 3 };
     assert_eq!(account.look(0, ghosts, || false, at(100)), (Sight::Nothing, true));
