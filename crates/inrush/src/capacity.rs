@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_objective_is_judged_by_the_requests_of_the_step() {
+    fn objective_is_judged_by_the_steps_requests() {
         let url = "http://127.0.0.1:1/".parse().unwrap();
         let mut server = Server {
             config: Config::new(vec![url], s_client(RATE_UNASKED)),

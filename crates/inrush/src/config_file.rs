@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effective_configuration_is_a_file_that_means_the_same() {
+    fn effective_configuration_reads_back_the_same() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("effective.toml");
         let from_file = format!("--config={}", path.display());
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effective_configuration_has_every_setting_and_the_files_own() {
+    fn effective_configuration_has_every_setting() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("given.toml");
         std::fs::write(&path, "workers = 3\nbacklog = 9\n").unwrap();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_lost_its_settings_or_its_end_is_not_complete() {
+    fn truncated_config_file_is_incomplete() {
         let file = |text: &str| ConfigFile { path: "FILE".to_owned(), text: text.to_owned() };
         for (before, now, complete) in [
             ("a = 1\n", "a = 2\n", true),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_file_the_setting_and_what_is_accepted() {
+    fn config_mistake_names_file_setting_and_choices() {
         let error = expanded("acept-limit = 1", &[]).unwrap_err();
         assert_eq!(
             error,

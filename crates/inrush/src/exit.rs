@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn dashes_that_are_missing_are_named_and_no_flag_is_taken_for_a_value() {
+    fn missing_dashes_are_named() {
         let said = |words: &[&str]| {
             let error = Cli::try_parse_from(words).map(drop).map_err(Exit::from);
             let Err(Exit::Usage(said)) = error else { panic!("{words:?} is accepted") };

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_a_page_with_its_flags_and_hidden_ones_have_none() {
+    fn visible_commands_and_flags_have_manual_pages() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
         let page = |name: &str| fs::read_to_string(folder.path().join(name));

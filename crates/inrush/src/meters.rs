@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn times_fall_into_the_bucket_that_ends_at_or_above_them() {
+    fn times_fall_into_the_bucket_ending_at_or_above() {
         let meters = after_an_interval();
         let latency = &meters.latency;
         assert_eq!(latency.count(), 3);

@@ -52,7 +52,7 @@ fn capacity(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn a_server_is_surveyed_and_the_result_has_its_documented_shape() {
+fn capacity_result_has_its_documented_shape() {
     let server = server();
     let (code, out, said) = capacity(&[&SHORT[..], &["--output=json", "--slo=p99<1h", &server.url]].concat());
     let result: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {said}"));
@@ -115,7 +115,7 @@ fn a_slow_server_with_a_long_queue_does_not_hold() {
 }
 
 #[test]
-fn a_server_that_listens_and_never_accepts_has_no_capacity() {
+fn server_that_never_accepts_has_no_capacity() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let (code, out, said) = capacity(&["--request-timeout=500ms", &url]);

@@ -71,7 +71,7 @@ fn processes_wait_in_every_way() {
 }
 
 #[test]
-fn threads_have_a_slope_and_are_counted_as_well_as_can_be() {
+fn herd_of_threads_has_a_slope_and_counts() {
     let points = points(&["--wait=wake-all,wake-one", "--waiters=4,12", "--samples=6", "--seed=9"]);
     let order: Vec<(&str, f64)> =
         points.iter().map(|point| (point["wait"].as_str().unwrap(), number(&point["waiters"]))).collect();
@@ -88,7 +88,7 @@ fn threads_have_a_slope_and_are_counted_as_well_as_can_be() {
 }
 
 #[test]
-fn the_text_ends_with_the_papers_numbers_and_the_plot_holds_them_too() {
+fn herd_text_and_plot_hold_the_papers_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("herd.html");
     let plot = format!("--plot={}", file.display());
@@ -124,7 +124,7 @@ fn mistakes_are_one_line_and_exit_2() {
 }
 
 #[test]
-fn an_interrupted_herd_prints_its_finished_points_and_exits_1() {
+fn interrupted_herd_prints_its_points_and_exits_1() {
     let arguments =
         ["herd", "--wait=accept", "--waiters=1", "--samples=1000000", "--count-by=context-switches"];
     let program = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments);

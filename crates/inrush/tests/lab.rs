@@ -80,7 +80,7 @@ fn trials(folder: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn the_experiments_of_the_program_are_listed_and_check() {
+fn shipped_experiments_are_listed_and_valid() {
     let folder = tempfile::tempdir().unwrap();
     let listed = lab(folder.path(), &["list"]);
     let lines = text(&listed.stdout);
@@ -191,7 +191,7 @@ fn records_make_the_report_again_and_can_be_compared() {
 }
 
 #[test]
-fn two_experiments_of_one_name_are_refused_before_the_first_runs() {
+fn experiments_of_one_name_are_refused_before_running() {
     let folder = with(TINY);
     fs::create_dir(folder.path().join("other")).unwrap();
     fs::copy(folder.path().join("tiny.toml"), folder.path().join("other/tiny.toml")).unwrap();
@@ -230,7 +230,7 @@ fn a_load_begins_when_all_workers_have_started() {
 }
 
 #[test]
-fn a_server_that_does_not_start_is_named_and_the_others_go_on() {
+fn failed_server_start_is_named_and_others_go_on() {
     let folder = with(&format!("{TINY}{HOPELESS}"));
     let run = lab(folder.path(), &["run", "tiny.toml"]);
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
@@ -288,7 +288,7 @@ fn in_namespaces_a_trial_has_a_network_of_its_own() {
 }
 
 #[test]
-fn a_load_has_tcp_in_user_space_where_there_are_namespaces() {
+fn lab_load_uses_user_tcp_in_namespaces() {
     let user = TINY.replace("[[load]]", "[[load]]\nstack = \"user\"");
     let folder = with(&user);
     assert_eq!(lab(folder.path(), &["run", "tiny.toml"]).status.code(), Some(0));

@@ -67,7 +67,7 @@ fn balanced(direction: &Value) {
 }
 
 #[test]
-fn probes_take_at_least_the_time_that_was_asked_for_and_losses_repeat_with_the_seed() {
+fn wan_delays_probes_and_repeats_losses_by_seed() {
     if !possible() {
         return;
     }
@@ -88,7 +88,7 @@ fn probes_take_at_least_the_time_that_was_asked_for_and_losses_repeat_with_the_s
 }
 
 #[test]
-fn a_server_is_reached_over_the_path_and_the_code_of_the_command_is_ours() {
+fn wan_reaches_a_server_and_returns_the_exit_code() {
     if !possible() {
         return;
     }
@@ -177,7 +177,7 @@ fn nothing_that_was_started_outlives_the_command() {
 }
 
 #[test]
-fn a_server_that_its_shell_waits_for_ends_though_we_are_killed() {
+fn killed_wan_ends_a_server_behind_a_shell() {
     if !possible() {
         return;
     }
@@ -201,7 +201,7 @@ fn a_server_that_its_shell_waits_for_ends_though_we_are_killed() {
 }
 
 #[test]
-fn a_signal_ends_the_command_and_the_account_is_still_given() {
+fn signal_ends_wan_command_and_prints_the_account() {
     if !possible() {
         return;
     }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_only_accepts_does_not_know_the_cost_of_a_connection() {
+    fn accept_only_loop_knows_no_connection_cost() {
         let mut limit = AdaptiveLimit::new(Nanos::from_millis(20));
         limit.accepted(100, Nanos::MILLISECOND);
         limit.worked(0, 0, Nanos::MILLISECOND);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_of_connections_is_learned_anew_when_it_changes() {
+    fn changed_connection_life_is_learned_anew() {
         let mut limit = measured(15, 29, 0);
         assert_eq!(limit.limit(), 1, "they never end");
         for _ in 0..200 {
@@ -189,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_accepted_each_turn_however_slow_the_work_is() {
+    fn slow_work_still_accepts_one_connection_a_turn() {
         assert_eq!(measured(10, 100_000, 100).limit(), 1);
     }
 
     #[test]
-    fn phases_without_connections_and_clocks_that_stand_still_do_no_harm() {
+    fn empty_phases_and_still_clocks_do_no_harm() {
         let mut limit = AdaptiveLimit::new(Nanos::from_millis(20));
         let before = limit.limit();
         limit.worked(0, 0, Nanos::SECOND);

@@ -189,7 +189,7 @@ fn backend_slower_than_patience_is_refused_for_a_time() {
 }
 
 #[test]
-fn workers_that_wait_for_a_slow_backend_recover_sooner() {
+fn workers_of_a_slow_backend_recover_sooner() {
     // Eight workers that a backend of 100 ms blocks serve 80 requests per second of 400.
     let work = vec![Nanos::from_micros(100)];
     let blocking = Server { workers: 8, work, blocks: true, ..Server::new(Accepting::AtOnce) };

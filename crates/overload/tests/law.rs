@@ -48,7 +48,7 @@ fn without_control_almost_nobody_is_served_in_time() {
 }
 
 #[test]
-fn past_saturation_nearly_all_that_can_be_served_is_served_in_time() {
+fn saturated_server_serves_its_capacity_in_time() {
     // Server; the least fraction of the possible goodput; the highest 99th percentile in milliseconds.
     let servers = [
         ("fast", Costs::FAST, 0.985, 75.0),
@@ -68,7 +68,7 @@ fn past_saturation_nearly_all_that_can_be_served_is_served_in_time() {
 }
 
 #[test]
-fn a_fast_server_keeps_what_physics_leaves_of_its_capacity() {
+fn fast_server_keeps_its_feasible_capacity() {
     // The limit is 1 - 9 x 28,000/s x the cost of a drop: 0.79 for the sink, 0.94 in tc.
     for (hook, least) in [(Hook::Sink, 0.78), (Hook::Bucket, 0.92)] {
         let scenario = Scenario { hook, ..rush(Costs::FAST, 10.0) };
@@ -90,7 +90,7 @@ fn nothing_is_refused_below_the_capacity() {
 }
 
 #[test]
-fn clients_far_away_have_room_for_their_handshakes_below_the_capacity() {
+fn distant_clients_handshake_below_capacity() {
     // At 300 ms a slow server has more handshakes in progress than five target delays of work.
     let load = vec![(Nanos::from_secs(60), 0.9)];
     let ledger = run(&Scenario { load, round_trip: ms(300), ..calm(Costs::TLS, 0.9) });
@@ -141,7 +141,7 @@ fn a_stall_of_the_processor_refuses_next_to_nobody() {
 }
 
 #[test]
-fn a_server_that_stood_still_for_a_second_recovers_at_once() {
+fn server_recovers_at_once_after_a_second_of_pause() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
         // The first stall comes at 0.5 s, and no other one within the run.
         let disturbance = Disturbance::Stalls { length: ms(1000), every: Nanos::from_secs(1_000_000) };
@@ -182,7 +182,7 @@ fn the_state_does_not_flap() {
 }
 
 #[test]
-fn clients_far_away_are_controlled_without_oscillation() {
+fn distant_clients_are_controlled_without_oscillation() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK), ("tls", Costs::TLS)] {
         for hook in [Hook::Sink, Hook::Bucket, Hook::Device] {
             for times in [2.0, 10.0] {
@@ -207,7 +207,7 @@ fn established_sessions_are_served_first() {
 }
 
 #[test]
-fn the_adaptive_accept_limit_is_as_good_as_the_best_fixed_one_and_sessions_wait_less() {
+fn adaptive_accept_limit_equals_the_best_fixed_one() {
     for (name, costs) in [("fast", Costs::FAST), ("work", Costs::WORK)] {
         for sessions in [false, true] {
             for times in [0.9, 1.5, 2.3] {
@@ -279,7 +279,7 @@ fn an_echo_ends_when_its_clients_give_up() {
 }
 
 #[test]
-fn the_echo_of_a_rush_is_no_new_rush_where_there_is_room_for_it() {
+fn echo_of_a_rush_with_room_is_no_new_rush() {
     // 0.2 s at 1.6 times the capacity: the refused clients return a second later and fit beside the load.
     let load = vec![(ms(1000), 0.3), (ms(1200), 1.6), (ms(5000), 0.3)];
     let with = |patience| run(&Scenario { load: load.clone(), patience, ..rush(Costs::FAST, 0.3) });
@@ -291,7 +291,7 @@ fn the_echo_of_a_rush_is_no_new_rush_where_there_is_room_for_it() {
 }
 
 #[test]
-fn retransmissions_do_not_take_the_place_of_clients_that_can_be_served_in_time() {
+fn retransmissions_do_not_displace_servable_clients() {
     for (times, least) in [(2.0, 0.9), (10.0, 0.65)] {
         let patient = |hook| {
             let scenario = Scenario { hook, patience: ms(2000), ..rush(Costs::FAST, times) };
@@ -308,7 +308,7 @@ fn retransmissions_do_not_take_the_place_of_clients_that_can_be_served_in_time()
 }
 
 #[test]
-fn the_first_moments_of_a_rush_are_bounded_on_a_server_that_was_never_busy() {
+fn rush_start_is_bounded_on_a_never_busy_server() {
     for times in [2.0, 10.0, 50.0] {
         let load = vec![(ms(500), 0.01), (ms(1000), times)];
         let scenario = Scenario { load, ..rush(Costs::WORK, times) };
@@ -334,7 +334,7 @@ fn the_target_delay_is_the_one_setting() {
 }
 
 #[test]
-fn a_device_that_remembers_what_it_refused_prefers_new_clients_to_the_echo_of_a_rush() {
+fn remembering_device_prefers_new_clients_to_an_echo() {
     let servers = [("fast", Costs::FAST, 0.97), ("work", Costs::WORK, 0.97), ("tls", Costs::TLS, 0.94)];
     for (name, costs, least) in servers {
         for length in [200_u64, 5000] {

@@ -77,7 +77,7 @@ impl Bench {
 }
 
 #[test]
-fn a_queue_that_nobody_empties_is_bounded_and_its_hook_is_told() {
+fn unserved_queue_is_bounded_and_its_hook_set() {
     let mut bench = Bench::new();
     assert_eq!(bench.control.wakes_at(), None, "an idle server sleeps");
     bench.connect(70);
@@ -100,7 +100,7 @@ fn a_queue_that_nobody_empties_is_bounded_and_its_hook_is_told() {
 }
 
 #[test]
-fn a_hook_that_fails_is_reported_and_the_queue_stays_under_control() {
+fn failing_hook_is_reported_and_control_goes_on() {
     let mut bench = Bench::new();
     bench.connect(10);
     bench.hook.0.lock().unwrap().broken = true;

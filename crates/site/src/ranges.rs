@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_ranges_keep_their_order_and_near_ones_join() {
+    fn disjoint_ranges_keep_order_and_near_ones_join() {
         let of = |field: &str| select(field.as_bytes(), 10_000);
         assert_eq!(of("bytes=5000-5009,0-9"), Selection::Ranges(vec![5000..5010, 0..10]));
         assert_eq!(of("bytes=5000-5009,0-9,4990-5005"), Selection::Ranges(vec![4990..5010, 0..10]));
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_asked_the_answer_lies_within_the_file_and_is_disjoint(
+        fn range_answers_lie_within_the_file_and_are_disjoint(
             noise in proptest::collection::vec(any::<u8>(), 0..40),
             asked in "bytes=([0-9]{0,4}-[0-9]{0,4},){1,40}",
             length in 0u64..10_000,

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_vanishes_is_found_again_when_it_returns() {
+    fn vanished_root_is_found_again_on_its_return() {
         let (place, root) = tree();
         let path = place.path().join("root");
         let first = root.current().unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_may_be_missing_when_another_process_opens_it_again() {
+    fn root_may_be_missing_at_a_reopen_elsewhere() {
         let (place, _) = tree();
         let path = place.path().join("newer");
         assert!(Root::open(&path).is_err());
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_the_user_may_not_enter_is_a_matter_of_permission() {
+    fn forbidden_directory_is_a_permission_error() {
         let (place, _) = tree();
         let root = place.path().join("root");
         fs::set_permissions(&root, fs::Permissions::from_mode(0o600)).unwrap();

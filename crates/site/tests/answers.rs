@@ -50,7 +50,7 @@ fn methods() {
 }
 
 #[test]
-fn the_404_of_a_directory_says_what_is_missing_and_no_more() {
+fn directory_404_says_only_what_is_missing() {
     let mut site = Fixture::ruled(Rules { index: vec!["start.html".to_owned()], ..Rules::default() });
     site.write("dir/file", "x");
     let page = "404 Not Found\nThere is no folder with start.html here, and folders are not listed: ask for a file by its name.\n";
@@ -123,7 +123,7 @@ fn conditions_lead_to_304_and_412() {
 }
 
 #[test]
-fn a_date_in_the_future_is_not_sent_and_one_before_1970_is_left_out() {
+fn future_and_pre_1970_dates_are_not_sent() {
     let mut site = Fixture::new();
     site.write_at("future", "x", Duration::from_secs(TODAY + 1000));
     assert_eq!(site.get("/future").field("Last-Modified"), Some("Wed, 18 May 2033 03:33:20 GMT"));
@@ -245,7 +245,7 @@ fn precompressed_siblings_are_negotiated() {
 }
 
 #[test]
-fn siblings_that_are_outdated_missing_or_no_files_are_not_offered() {
+fn unusable_siblings_are_not_offered() {
     let mut site = Fixture::new();
     let accept = [("Accept-Encoding", "gzip, br, zstd")];
     site.write("a.css", "original");

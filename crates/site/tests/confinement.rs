@@ -124,7 +124,7 @@ fn linked(options: Options) -> Fixture {
 }
 
 #[test]
-fn the_name_that_a_link_leads_to_decides_whether_a_file_is_hidden() {
+fn name_of_a_links_target_decides_hiding() {
     for show_dot_files in [false, true] {
         let mut site = linked(Options { show_dot_files, ..Options::default() });
         let hidden = if show_dot_files { 200 } else { 404 };
@@ -191,7 +191,7 @@ fn absolute_links_go_by_either_path_of_the_root() {
 /// A directory becomes a link to the outside and back, as fast as the kernel allows, during look-ups below
 /// it.
 #[test]
-fn a_link_that_turns_while_it_is_followed_leads_nowhere_else() {
+fn link_changed_while_followed_leads_nowhere_else() {
     let mut site = linked(Options::default());
     let outside = site.place.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -240,7 +240,7 @@ fn a_link_turned_outwards_is_noticed() {
 }
 
 #[test]
-fn fifos_sockets_and_devices_are_not_found_and_do_not_block() {
+fn special_files_are_not_found_and_do_not_block() {
     let mut site = Fixture::new();
     let fifo = site.path("fifo");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o644));

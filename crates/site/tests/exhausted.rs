@@ -8,7 +8,7 @@ use common::Fixture;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 #[test]
-fn without_descriptors_the_known_is_served_and_the_unknown_is_503() {
+fn exhausted_descriptors_serve_only_cached_files() {
     let mut site = Fixture::new();
     site.write("small", "small");
     site.write("large", vec![b'x'; 100_000]);

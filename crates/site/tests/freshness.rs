@@ -14,7 +14,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use site::{CacheLimits, Options, Root, Site};
 
 #[test]
-fn a_hit_looks_at_nothing_and_a_change_is_noticed_after_a_second() {
+fn cache_hit_notices_a_change_after_a_second() {
     let mut site = Fixture::new();
     site.write("page", "one");
     assert_eq!(site.get("/page").body, b"one");
@@ -167,7 +167,7 @@ fn absent_names_do_not_crowd_out_files() {
 }
 
 #[test]
-fn a_root_that_vanishes_gives_503_and_is_picked_up_again() {
+fn vanished_root_gives_503_until_its_return() {
     let mut site = Fixture::new();
     site.write("page", "before");
     assert_eq!(site.get("/page").body, b"before");
@@ -213,7 +213,7 @@ fn unreadable_files_are_forbidden() {
 }
 
 #[test]
-fn a_change_within_the_same_second_changes_the_entity_tag() {
+fn change_within_a_second_changes_the_entity_tag() {
     let mut site = Fixture::new();
     site.write("page", "one");
     let first = site.get("/page").field("ETag").unwrap().to_owned();
@@ -233,7 +233,7 @@ fn entity_tags(site: &mut Fixture) -> [String; 3] {
 }
 
 #[test]
-fn a_file_of_the_same_time_and_length_has_another_entity_tag() {
+fn file_of_equal_time_and_length_has_another_tag() {
     let mut site = Fixture::new();
     let files = [("small", 3), ("large", 100_000), ("small.gz", 2)];
     let write = |site: &Fixture, letter: &str, suffix: &str| {
@@ -272,7 +272,7 @@ fn a_file_of_the_same_time_and_length_has_another_entity_tag() {
 }
 
 #[test]
-fn an_entity_tag_is_the_same_in_every_loop_and_after_a_restart() {
+fn entity_tag_is_equal_in_every_loop_and_restart() {
     let mut site = Fixture::new();
     site.write("small", "abc");
     site.write("small.gz", "ab");
@@ -285,7 +285,7 @@ fn an_entity_tag_is_the_same_in_every_loop_and_after_a_restart() {
 }
 
 #[test]
-fn a_site_can_move_to_its_thread_and_the_root_is_shared() {
+fn site_moves_to_its_thread_and_shares_the_root() {
     fn movable<T: Send>() {}
     fn shared<T: Send + Sync>() {}
     movable::<site::Site>();

@@ -64,7 +64,7 @@ fn forgets(fixture: &Fixture) -> bool {
 }
 
 #[test]
-fn what_the_kernel_has_is_served_and_what_is_not_there_is_absent() {
+fn page_cache_content_is_served_and_missing_is_absent() {
     let mut fixture = Fixture::new();
     fixture.write("small.txt", "content");
     fixture.write(".hidden", "hidden");

@@ -56,7 +56,7 @@ fn no_path_makes_a_redirect_to_another_host() {
 }
 
 #[test]
-fn header_lines_are_on_every_answer_and_those_about_caches_on_files_alone() {
+fn cache_header_lines_are_on_files_alone() {
     let mut site = Fixture::ruled(headers(&["/* X-Own: 1", "/*.css Cache-Control: max-age=9"]));
     site.write("a.css", "12345");
     site.write("folder.css/index.html", "x");
@@ -103,7 +103,7 @@ fn with_pages() -> Fixture {
 }
 
 #[test]
-fn an_error_page_has_the_status_of_the_error_and_no_validators() {
+fn error_page_has_its_status_and_no_validators() {
     let mut site = with_pages();
     for (path, status, body) in [
         ("/nothing", 404, "<p>Nothing here."),
@@ -169,7 +169,7 @@ fn the_fallback_answers_as_if_it_had_been_asked_for() {
 }
 
 #[test]
-fn a_page_of_the_rules_is_redirected_while_the_cache_has_it() {
+fn redirect_rule_wins_over_a_cached_page() {
     let fallback = Some("/index.html".parse().unwrap());
     let error_pages = vec!["400 /bad.html".parse().unwrap()];
     let rules = Rules { fallback, error_pages, ..redirects(&["/index.html / 301", "/bad.html / 301"]) };

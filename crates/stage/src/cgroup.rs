@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_belongs_to_its_groups_and_they_go_with_their_owner() {
+    fn control_groups_hold_a_process_and_end_with_owner() {
         let most = Bytes(64 << 20);
         let groups = match Cgroup::with(&[Bound::Cores(0.5), Bound::Memory(most)]) {
             Ok(groups) => groups,

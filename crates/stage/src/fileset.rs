@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_was_announced_and_depends_on_the_seed_alone() {
+    fn file_set_is_as_announced_and_depends_on_seed_alone() {
         let read = |seed| {
             let folder = tempfile::tempdir().unwrap();
             assert_eq!(write(folder.path(), 2, seed).unwrap(), Bytes(2 * DIRECTORY_SIZE.0));

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_found_a_queue_full_are_counted_by_processor() {
+    fn packets_at_a_full_queue_are_counted_by_cpu() {
         let line =
             |dropped: &str, cpu: &str| format!("00000fff {dropped} 00000000 {}{cpu} 0 0\n", "0 ".repeat(9));
         let text =

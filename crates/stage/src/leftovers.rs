@@ -81,7 +81,7 @@ mod tests {
     const NOBODY: i32 = i32::MAX;
 
     #[test]
-    fn the_folders_of_the_dead_are_orphans_and_those_of_the_living_are_not() {
+    fn only_folders_of_dead_owners_are_orphans() {
         let place = tempfile::tempdir().unwrap();
         let dead = place.path().join(format!("{NAME}{NOBODY}-a"));
         fs::create_dir(&dead).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_a_dead_laboratory_is_found_by_its_mark() {
+    fn process_of_a_dead_lab_is_found_by_its_mark() {
         let program = sys::process::Program::new("yes");
         let mut child = program.environment(MARK, NOBODY.to_string()).start().unwrap();
         // The kernel shows no environment of a process that is not yet past its exec. This one writes, so it is.

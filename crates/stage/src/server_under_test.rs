@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_of_others_serve_the_folder_or_are_said_to_be_missing() {
+    fn rival_servers_serve_or_are_named_as_missing() {
         let folder = owner::temporary_folder().unwrap();
         fs::write(folder.path().join("a.html"), "a page").unwrap();
         let topology = Topology::best().unwrap();

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_reaches_the_server_over_the_best_topology_there_is() {
+    fn client_reaches_server_over_the_best_topology() {
         let topology = Topology::best().unwrap();
         println!("{:?}: {:?}", topology.kind, topology.warnings);
         let address = IpAddr::from(topology.server.addresses[0]);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_for_the_server_are_worked_on_by_its_own_cpu() {
+    fn packets_for_the_server_run_on_its_own_cpu() {
         const ATTEMPTS: u64 = 500;
         let topology = Topology::best().unwrap();
         if topology.kind == TopologyKind::Loopback {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_by_the_format_s_own_reader() {
+    fn hdr_log_reads_back_by_its_own_reader() {
         let mut log = HdrLog::begin("x".into(), Vec::new(), WallTime { seconds: 1_000 }).unwrap();
         snapshot(&[1_000_000, 3_000_000], &[50_000], |snapshot| log.interval(snapshot));
         assert!(log.failure.is_none());

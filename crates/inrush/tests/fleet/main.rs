@@ -115,7 +115,7 @@ fn a_killed_agent_leaves_a_partial_result() {
 
 /// With FLEET_RUNS=20 there are twenty runs. The start skew of all of them is printed.
 #[test]
-fn with_agents_in_namespaces_a_run_is_the_sum_of_its_parts() {
+fn fleet_run_in_namespaces_is_the_sum_of_its_parts() {
     const AGENTS: u8 = 4;
     if !has_nats() {
         return;
@@ -136,7 +136,7 @@ fn with_agents_in_namespaces_a_run_is_the_sum_of_its_parts() {
 }
 
 #[test]
-fn a_run_does_not_wait_for_ever_for_an_agent_that_is_stopped() {
+fn fleet_run_does_not_wait_for_a_stopped_agent() {
     if !has_nats() {
         return;
     }

@@ -16,7 +16,7 @@ fn run(server: &Server, path: &Path, flags: &[&str]) {
 }
 
 #[test]
-fn two_results_are_a_table_with_what_differs_and_what_it_is_worth() {
+fn compared_results_are_a_table_of_differences() {
     let (files, folder) = (Files::new(), tempfile::tempdir().unwrap());
     files.write("index.html", b"hello");
     let server = Server::start(&files.root(), &["--arch=sped"]);

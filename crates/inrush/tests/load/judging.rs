@@ -45,7 +45,7 @@ fn a_hung_server_crosses_every_threshold() {
 }
 
 #[test]
-fn a_hung_server_has_no_percentiles_and_says_how_long_it_was_waited_for() {
+fn hung_server_has_no_percentiles_but_its_wait() {
     let (_listener, url) = hung();
     let out = String::from_utf8(written(&[&["load", &url][..], &SHORT].concat())).unwrap();
     let intended = out.lines().find(|line| line.starts_with("intended")).unwrap();
@@ -150,7 +150,7 @@ fn interrupted(flags: &[&str], seconds: f64) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_run_that_is_ended_in_its_warm_up_has_measured_nothing() {
+fn run_ended_in_its_warm_up_measures_nothing() {
     let (code, out, said) = interrupted(&["--warmup=1h"], 1.0);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("nothing was measured: The run was ended in its warm-up"), "{said}");

@@ -9,7 +9,7 @@ fn check(flags: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn arrivals_that_make_no_sense_are_named_with_the_reason() {
+fn impossible_arrivals_are_named_with_the_reason() {
     check(&["--arrivals=bursty"], &["--arrivals", "'bursty'", "poisson", "pareto:ALPHA", "trace:FILE"]);
     check(&["--arrivals=on-off:6,20%"], &["--arrivals", "'on-off:6,20%'", "must be below 1"]);
     check(&["--arrivals=pareto:3"], &["--arrivals", "'pareto:3'", "between 1 and 2"]);
@@ -27,7 +27,7 @@ fn a_wrong_line_of_a_trace_is_named() {
 }
 
 #[test]
-fn workloads_that_make_no_sense_are_named_with_the_reason() {
+fn impossible_workloads_are_named_with_the_reason() {
     check(&["--workload=web"], &["--workload", "'web'", "urls:FILE, hot or cold"]);
     check(&["--workload=urls:/no/such/file"], &["--workload", "/no/such/file", "No such file"]);
     check(&["--workload=hot", "--think=fast"], &["--think", "'fast'", "0..20ms"]);
@@ -58,7 +58,7 @@ fn expectations_that_nothing_can_meet_are_refused() {
 }
 
 #[test]
-fn a_rate_and_arrivals_are_refused_where_none_can_be_given() {
+fn rate_and_arrivals_are_refused_where_impossible() {
     check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
     check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);
     check(

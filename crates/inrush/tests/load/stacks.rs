@@ -102,21 +102,21 @@ fn the_ledger_equals_the_counters_of_the_server() {
 }
 
 #[test]
-fn the_ledger_of_sessions_and_threads_equals_the_counters_of_the_server() {
+fn session_ledger_equals_the_servers_counters() {
     // All sessions begin long before the run ends, so that the run's end interrupts none.
     let arrivals = "--arrivals=steps:400x200ms,0x1h";
     check_against_the_server(&[arrivals, "--duration=1s", "--requests-per-connection=1..9", "--threads=3"]);
 }
 
 #[test]
-fn the_ledger_of_streams_equals_the_counters_of_the_server() {
+fn stream_ledger_equals_the_servers_counters() {
     let arrivals = "--arrivals=steps:400x200ms,0x1h";
     let streams = ["--http2", "--streams=3", "--requests-per-connection=1..9"];
     check_against_the_server(&[&[arrivals, "--duration=1s"], &streams[..]].concat());
 }
 
 #[test]
-fn the_ledger_of_tls_equals_the_counters_of_the_server() {
+fn tls_ledger_equals_the_servers_counters() {
     let arrivals = "--arrivals=steps:100x200ms,0x1h";
     let work = [arrivals, "--duration=1s", "--requests-per-connection=1..9"];
     check_against(true, &[&work[..], &["--handshakes=full"]].concat());
@@ -124,7 +124,7 @@ fn the_ledger_of_tls_equals_the_counters_of_the_server() {
 }
 
 #[test]
-fn without_the_right_to_make_a_device_the_user_is_told() {
+fn missing_right_to_make_a_device_is_named() {
     let Some(setpriv) = find_program("setpriv") else { return println!("skipped: setpriv is not installed") };
     let without = ["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_inrush")];
     let run = Command::new(setpriv)
@@ -142,7 +142,7 @@ fn without_the_right_to_make_a_device_the_user_is_told() {
 }
 
 #[test]
-fn settings_of_one_stack_are_not_left_out_by_the_other() {
+fn settings_of_the_other_stack_are_refused() {
     let url = "http://127.0.0.1:9/";
     refused(&["load", url, "--link=tun"], 2, &["--link tun", "add --stack user"]);
     refused(
@@ -170,7 +170,7 @@ fn settings_of_one_stack_are_not_left_out_by_the_other() {
 }
 
 #[test]
-fn the_doctor_says_how_much_a_thread_offers_over_each_link() {
+fn doctor_states_the_rate_of_a_thread_per_link() {
     in_namespace(|| {
         let doctor = ["doctor", "--output=json"];
         let run =

@@ -105,7 +105,7 @@ fn collect(stream: TcpStream) {
 }
 
 #[test]
-fn a_collector_that_is_gone_is_named_and_the_result_stands() {
+fn lost_collector_is_named_and_the_result_stands() {
     let files = Files::new();
     let server = server(&files);
     // A port on which no process listens any more.

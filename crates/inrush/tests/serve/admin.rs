@@ -93,7 +93,7 @@ fn put_limit(client: &mut Client, value: &str) -> (u16, String) {
 }
 
 #[test]
-fn the_accept_limit_is_changed_by_what_makes_sense_only() {
+fn accept_limit_takes_only_valid_values() {
     let files = Files::new();
     let mut server = Server::start(&files.root(), &[]);
     assert_eq!(put_limit(&mut server.admin, "inf"), (200, "inf\n".to_owned()));
@@ -258,7 +258,7 @@ impl Unix {
 }
 
 #[test]
-fn a_new_program_that_fails_leaves_the_old_one_its_socket_file() {
+fn failed_upgrade_leaves_the_socket_file() {
     let files = Files::new();
     let (socket, config) = (files.beside("admin.sock"), files.beside("serve.toml"));
     std::fs::write(&config, "").unwrap();
@@ -272,7 +272,7 @@ fn a_new_program_that_fails_leaves_the_old_one_its_socket_file() {
 }
 
 #[test]
-fn a_socket_file_is_an_alternative_that_no_browser_reaches() {
+fn admin_socket_file_is_out_of_browsers_reach() {
     let files = Files::new();
     let socket = files.beside("admin.sock");
     let mut first = Unix::start(&files, &socket, &[]);

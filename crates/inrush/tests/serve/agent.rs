@@ -33,7 +33,7 @@ fn percent(line: &str) -> u32 {
 }
 
 #[test]
-fn an_idle_server_says_that_it_is_up_and_takes_more_and_more() {
+fn agent_of_an_idle_server_says_up_and_rises() {
     let files = Files::new();
     for arch in ["--arch=per-core", "--arch=smped", "--arch=mt"] {
         let (mut server, agent) = start(&files, &[arch]);
@@ -45,7 +45,7 @@ fn an_idle_server_says_that_it_is_up_and_takes_more_and_more() {
 }
 
 #[test]
-fn a_draining_server_says_so_before_it_stops_to_listen() {
+fn agent_says_drain_before_the_server_stops_listening() {
     let files = Files::new();
     let (mut server, agent) = start(&files, &["--arch=sped", "--drain-timeout=60s"]);
     let mut client = server.client();
@@ -69,7 +69,7 @@ fn a_draining_server_says_so_before_it_stops_to_listen() {
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_a_load_balancer_that_never_asked() {
+fn shutdown_does_not_wait_for_an_absent_balancer() {
     let files = Files::new();
     let (server, _) = start(&files, &["--drain-timeout=1h"]);
     server.stop_well();

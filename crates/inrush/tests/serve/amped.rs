@@ -58,7 +58,7 @@ fn what_is_in_memory_is_answered_without_helpers() {
 }
 
 #[test]
-fn cold_files_are_fetched_by_helpers_and_the_main_process_waits_for_none() {
+fn helpers_fetch_cold_files_without_main_waiting() {
     let all = [Files::SMALL, Files::MEDIUM, Files::LARGE];
     on_every_readiness_mechanism(|mechanism| {
         // The files are new, so the kernel does not know yet which siblings are absent.
@@ -86,7 +86,7 @@ fn cold_files_are_fetched_by_helpers_and_the_main_process_waits_for_none() {
 }
 
 #[test]
-fn pipelined_requests_for_cold_files_are_answered_in_order() {
+fn pipelined_cold_files_are_answered_in_order() {
     let files = Files::new();
     let all = [Files::LARGE, Files::SMALL, Files::MEDIUM, Files::LARGE];
     let mut server = amped(&files, &["--helpers=2"]);
@@ -106,7 +106,7 @@ fn pipelined_requests_for_cold_files_are_answered_in_order() {
 }
 
 #[test]
-fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
+fn requests_from_memory_do_not_wait_for_cold_ones() {
     let files = Files::new();
     let mut server = amped(&files, &["--helpers=1"]);
     let mut hot = server.client();
@@ -139,7 +139,7 @@ fn those_who_ask_for_what_is_in_memory_do_not_wait_for_those_who_do_not() {
 }
 
 #[test]
-fn what_a_helper_had_when_it_died_is_fetched_by_another() {
+fn fetches_of_a_dead_helper_go_to_another() {
     let files = Files::new();
     let mut server = amped(&files, &["--helpers=2"]);
     if !forget(&files, &[Files::SMALL.0, Files::MEDIUM.0, Files::LARGE.0]) {

@@ -89,7 +89,7 @@ fn all_workers_have_begun(server: &mut Server, processes: usize, by_kernel: bool
 }
 
 #[test]
-fn many_at_once_get_the_right_bytes_and_no_descriptor_stays() {
+fn many_clients_get_their_bytes_leak_no_descriptor() {
     let files = Files::new();
     on_every_architecture(|flags| {
         let mut server = Server::start(&files.root(), flags);
@@ -138,7 +138,7 @@ fn an_accept_phase_takes_as_many_as_its_limit_at_most() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_and_limits_hold() {
+fn pipelined_requests_keep_their_order_and_limits() {
     let files = Files::new();
     let both = [Files::SMALL, Files::MEDIUM];
     let one = |(name, _): (&str, usize)| format!("GET {name} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -213,7 +213,7 @@ fn idle_connections_lock_nobody_out() {
 }
 
 #[test]
-fn with_nobody_idle_a_new_connection_is_told_to_come_back() {
+fn new_connection_gets_503_if_none_is_idle() {
     let files = Files::new();
     on_every_architecture(|flags| {
         let (mut server, mut inside) = full(&files, flags);
@@ -237,7 +237,7 @@ fn with_nobody_idle_a_new_connection_is_told_to_come_back() {
 }
 
 #[test]
-fn who_has_connected_before_the_end_is_served_though_the_question_comes_later() {
+fn connection_before_the_end_is_served_a_late_request() {
     let files = Files::new();
     on_every_architecture(|flags| {
         let mut server = Server::start(&files.root(), flags);

@@ -175,7 +175,7 @@ impl Door {
 }
 
 #[test]
-fn behind_haproxy_a_drained_server_loses_its_share_and_no_request() {
+fn haproxy_drains_a_server_without_losing_requests() {
     let Some(mut door) = Door::of_haproxy() else { return };
     let names = ["s1", "s2", "s3"];
     door.eventually("weights of the agents", || {
@@ -205,7 +205,7 @@ fn behind_haproxy_a_drained_server_loses_its_share_and_no_request() {
 }
 
 #[test]
-fn behind_haproxy_a_server_that_dies_is_found_by_its_health_check() {
+fn haproxy_health_check_finds_a_dead_server() {
     let Some(mut door) = Door::of_haproxy() else { return };
     door.eventually("a share for each", || door.shares().len() == 3);
     let first = door.servers[0].take().unwrap();

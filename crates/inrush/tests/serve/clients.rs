@@ -76,7 +76,7 @@ fn proxied(number: u8, server: &Server) -> Client {
 }
 
 #[test]
-fn a_client_at_its_most_connections_is_answered_429_and_others_are_served() {
+fn client_at_its_most_connections_gets_429() {
     let files = Files::new();
     on_every_architecture_with_limits(|flags| {
         let flags = [flags, &["--client-connections=3", "--client-exempt=127.0.1.0/24"]].concat();
@@ -129,7 +129,7 @@ fn a_client_that_comes_too_often_is_answered_429() {
 }
 
 #[test]
-fn refused_clients_that_say_nothing_leave_room_for_others() {
+fn silent_refused_clients_leave_room_for_others() {
     let files = Files::new();
     let flags = ["--arch=sped", "--client-connections=1", "--max-connections=2"];
     let mut server = Server::start(&files.root(), &flags);
@@ -176,7 +176,7 @@ fn under_tls_a_refused_client_costs_no_handshake() {
 }
 
 #[test]
-fn a_proxy_tells_the_client_for_the_access_log_on_every_architecture() {
+fn proxied_client_is_logged_on_every_architecture() {
     let files = Files::new();
     let log = files.beside("access.log");
     let log_flag = format!("--access-log={}", log.display());
@@ -218,7 +218,7 @@ fn a_proxy_tells_the_client_for_the_access_log_on_every_architecture() {
 }
 
 #[test]
-fn a_proxy_without_a_header_is_cut_off_on_every_architecture() {
+fn proxy_without_header_is_cut_off_everywhere() {
     let files = Files::new();
     on_every_architecture(|flags| {
         // Each header comes earlier on a busy machine too.
@@ -266,7 +266,7 @@ fn behind_a_proxy_the_limits_are_those_of_its_clients() {
 }
 
 #[test]
-fn a_proxy_tells_the_client_of_a_connection_without_room() {
+fn proxied_client_is_known_for_a_refusal() {
     let files = Files::new();
     let one_worker = "--smped=p-min=1,initial=1,p-max=1";
     for architecture in [
@@ -327,7 +327,7 @@ fn haproxy(files: &Files, program: &Path, server: &Server, tls: &str) -> sys::pr
 }
 
 #[test]
-fn haproxy_tells_the_client_before_http_and_before_tls() {
+fn haproxy_names_the_client_before_http_and_tls() {
     let Some(program) = find_program("haproxy") else { return println!("skipped: haproxy is not on PATH") };
     let files = Files::new();
     let identity = Identity::new(&files, "a", &["localhost"]);

@@ -15,7 +15,7 @@ fn without_rings(errno: Errno, test: impl FnOnce() + Send) {
 }
 
 #[test]
-fn without_io_uring_one_line_says_so_and_the_readiness_loop_serves() {
+fn missing_io_uring_is_named_and_readiness_serves() {
     let smped = ["--arch=smped", "--smped=initial=2,p-min=2,p-max=2"];
     let architectures = [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &smped];
     let serves = |errno: Errno, flags: &[&str]| {
@@ -35,7 +35,7 @@ fn without_io_uring_one_line_says_so_and_the_readiness_loop_serves() {
 }
 
 #[test]
-fn a_worker_of_the_kernels_choice_serves_by_completions() {
+fn kernel_chosen_worker_serves_by_completions() {
     let files = Files::new();
     let flags =
         ["--arch=smped", "--smped=initial=2,p-min=2,p-max=2", "--handoff=kernel", "--driver=completion"];

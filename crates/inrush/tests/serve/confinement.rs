@@ -72,7 +72,7 @@ pub fn check(process: u32) {
 }
 
 #[test]
-fn every_thread_and_process_of_every_architecture_is_confined_and_serves() {
+fn every_architecture_serves_confined() {
     let files = readable_files();
     let log = files.beside("access.log");
     let log = format!("--access-log={}", log.display());
@@ -97,14 +97,14 @@ fn every_thread_and_process_of_every_architecture_is_confined_and_serves() {
 }
 
 #[test]
-fn a_server_that_has_changed_its_user_still_ends_with_its_starter() {
+fn server_of_another_user_ends_with_its_starter() {
     let files = readable_files();
     let mut server = std::thread::scope(|scope| scope.spawn(|| start(&files, &[])).join().unwrap());
     assert_eq!(server.wait().0, None, "it was killed by a signal");
 }
 
 #[test]
-fn a_file_outside_the_folders_of_the_settings_cannot_be_opened() {
+fn file_outside_configured_folders_cannot_be_opened() {
     if probe()[0] == Facility::Missing {
         return println!("skipped: this kernel has no Landlock");
     }
@@ -162,7 +162,7 @@ fn rereading_works_as_the_new_user() {
 }
 
 #[test]
-fn a_file_that_the_new_user_cannot_read_again_is_named() {
+fn file_unreadable_by_the_new_user_is_named() {
     if !is_root() {
         return println!("skipped: only root can change to another user");
     }

@@ -217,7 +217,7 @@ impl Drop for Distant {
 }
 
 #[test]
-fn the_bytes_are_right_where_packets_are_lost_and_reordered() {
+fn bytes_are_right_over_a_lossy_reordering_path() {
     let files = files();
     let mut possible = false;
     isolated(|| possible = start(&files, &["--arch=sped"]).is_some());

@@ -41,7 +41,7 @@ fn fill(server: &mut Server) -> Vec<Client> {
 }
 
 #[test]
-fn without_descriptors_those_inside_are_served_and_the_others_told() {
+fn exhausted_descriptors_spare_open_connections() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         // The half requests must last until the server has turned the other clients away, even on a busy
@@ -85,7 +85,7 @@ fn without_descriptors_those_inside_are_served_and_the_others_told() {
 }
 
 #[test]
-fn without_descriptors_the_longest_idle_connection_gives_way() {
+fn exhausted_descriptors_reclaim_the_longest_idle() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let flags = ["--arch=sped", "--dispatch", mechanism];
@@ -111,7 +111,7 @@ fn without_descriptors_the_longest_idle_connection_gives_way() {
 }
 
 #[test]
-fn the_admin_connection_that_takes_the_last_descriptor_costs_no_other_its_place() {
+fn admin_connection_takes_no_clients_descriptor() {
     let files = Files::new();
     let flags = ["--arch=sped", "--header-timeout=1h"];
     let mut server = Server::start_with_descriptors(DESCRIPTORS, &files.root(), &flags);
@@ -126,7 +126,7 @@ fn the_admin_connection_that_takes_the_last_descriptor_costs_no_other_its_place(
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_503_and_the_connection_stays() {
+fn unopenable_file_is_503_and_keeps_the_connection() {
     let files = Files::new();
     let mut server = Server::start_with_descriptors(DESCRIPTORS, &files.root(), &["--arch=sped"]);
     let mut inside = fill(&mut server);

@@ -59,7 +59,7 @@ fn a_head_that_never_ends_is_answered_408() {
 }
 
 #[test]
-fn a_letter_with_which_http2_may_begin_begins_a_request() {
+fn first_letter_of_the_preface_begins_a_request() {
     let files = Files::new();
     let server = Server::sped(&files.root(), "epoll", &["--header-timeout=200ms"]);
     let mut slow = server.while_stopped(|| {
@@ -73,7 +73,7 @@ fn a_letter_with_which_http2_may_begin_begins_a_request() {
 }
 
 #[test]
-fn content_that_never_ends_is_answered_408_and_an_idle_connection_closed() {
+fn endless_content_gets_408_and_idle_connection_ends() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let flags = ["--body-timeout=100ms", "--idle-timeout=100ms", "--linger-timeout=50ms"];
@@ -177,7 +177,7 @@ fn a_reset_in_the_accept_queue_hurts_nobody() {
 }
 
 #[test]
-fn a_file_truncated_while_it_is_sent_ends_that_connection_only() {
+fn file_truncated_in_transit_ends_its_connection_only() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let length = files.write_endless("/shrinks.bin");
@@ -197,7 +197,7 @@ fn a_file_truncated_while_it_is_sent_ends_that_connection_only() {
 }
 
 #[test]
-fn a_root_that_vanishes_is_served_again_when_it_returns() {
+fn vanished_root_is_served_again_on_its_return() {
     let files = Files::new();
     let mut server = Server::start(&files.root(), &["--arch=sped"]);
     let mut client = server.client();

@@ -49,7 +49,7 @@ fn asked_while_stopped(server: &mut Server, count: usize, then: impl FnOnce(&Ser
 }
 
 #[test]
-fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
+fn every_mechanism_keeps_bytes_order_and_limits() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let flags =
@@ -66,7 +66,7 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
 }
 
 #[test]
-fn a_worker_that_is_killed_loses_nothing_that_waits_in_its_queue() {
+fn killed_workers_queue_is_not_lost() {
     let files = Files::new();
     let Some(mut server) = kernel(&files, &[TWO, "--schedule=round-robin"]) else { return };
     let mut victim = 0;
@@ -103,7 +103,7 @@ fn a_single_worker_leaves_its_queue_to_its_successor() {
 }
 
 #[test]
-fn a_worker_that_dies_takes_its_connections_and_no_others() {
+fn dead_worker_takes_only_its_own_connections() {
     let files = Files::new();
     let Some(mut server) = kernel(&files, &[TWO, "--max-connections=2"]) else { return };
     let mut clients = served(&server, 2);
@@ -123,7 +123,7 @@ fn a_worker_that_dies_takes_its_connections_and_no_others() {
 }
 
 #[test]
-fn the_queue_of_a_worker_that_is_stopped_goes_to_others_until_it_answers() {
+fn stopped_workers_queue_goes_to_others() {
     let files = Files::new();
     let Some(mut server) = kernel(&files, &[TWO, "--schedule=round-robin"]) else { return };
     drop(served(&server, 2));
@@ -148,7 +148,7 @@ fn the_queue_of_a_worker_that_is_stopped_goes_to_others_until_it_answers() {
 }
 
 #[test]
-fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
+fn pool_grows_until_full_and_shrinks_when_idle() {
     let files = Files::new();
     let flags = ["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=300ms"];
     let Some(mut server) = kernel(&files, &flags) else { return };
@@ -222,7 +222,7 @@ fn clients_that_there_is_no_room_for_get_503() {
 }
 
 #[test]
-fn without_capabilities_the_dispatcher_passes_descriptors() {
+fn dispatcher_passes_descriptors_without_capabilities() {
     let files = Files::new();
     let flags = ["--arch=smped", TWO, "--handoff=kernel"];
     let mut server = Server::start_without_capabilities(&files.root(), &flags);

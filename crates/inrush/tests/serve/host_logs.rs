@@ -78,7 +78,7 @@ fn each_host_has_its_log_on_every_architecture() {
 }
 
 #[test]
-fn the_logs_of_hosts_are_opened_again_behind_confinement() {
+fn host_logs_reopen_behind_confinement() {
     for flags in [&["--arch=sped"][..], &["--arch=mp", "--workers=2"]] {
         let logs = Logs::new();
         let mut server = logs.start(&[flags, &["--confine=on"]].concat());

@@ -57,7 +57,7 @@ pub fn get(server: &Server, host: &str, path: &str) -> Response {
 }
 
 #[test]
-fn each_host_has_its_files_and_rules_on_every_architecture() {
+fn hosts_have_their_files_on_every_architecture() {
     on_every_architecture(|flags| {
         let hosts = Hosts::new();
         let one = "redirect = '/old /new 301'\nheader = '/* X-Host: one'\nerror-page = '404 /name'";
@@ -117,7 +117,7 @@ fn no_host_leads_out_of_a_root() {
 }
 
 #[test]
-fn a_renewed_folder_of_a_host_is_found_behind_confinement() {
+fn renewed_host_folder_is_found_behind_confinement() {
     let hosts = Hosts::new();
     for flags in [&["--arch=sped"][..], &["--arch=mp", "--workers=3"], &["--arch=amped"]] {
         let server = hosts.start(flags, "", "");
@@ -134,7 +134,7 @@ fn a_renewed_folder_of_a_host_is_found_behind_confinement() {
 }
 
 #[test]
-fn a_worker_that_starts_while_a_folder_is_replaced_serves_the_new_one() {
+fn worker_started_during_a_replacement_serves_the_new() {
     let hosts = Hosts::new();
     let mut server = hosts.start(&["--arch=mp", "--workers=1"], "", "");
     assert_eq!(get(&server, "two.test", "/name").text(), "two");
@@ -169,7 +169,7 @@ fn lines_of(identity: &Identity) -> String {
 }
 
 #[test]
-fn each_host_has_its_certificate_on_every_architecture() {
+fn hosts_have_their_certificate_on_every_architecture() {
     if !installed("curl") {
         return;
     }
@@ -212,7 +212,7 @@ fn each_host_has_its_certificate_on_every_architecture() {
 }
 
 #[test]
-fn a_hosts_certificate_is_renewed_while_the_server_runs() {
+fn host_certificate_is_renewed_in_a_running_server() {
     if !installed("curl") {
         return;
     }
@@ -247,7 +247,7 @@ fn names_without_a_certificate_are_named() {
 }
 
 #[test]
-fn rules_of_a_host_change_at_a_signal_and_its_names_do_not() {
+fn signal_changes_rules_of_a_host_and_not_its_names() {
     for flags in [&["--arch=per-core", "--workers=2"][..], &["--arch=mp", "--workers=3"], &["--arch=amped"]] {
         println!("{flags:?}");
         let hosts = Hosts::new();
@@ -281,7 +281,7 @@ fn rules_of_a_host_change_at_a_signal_and_its_names_do_not() {
 }
 
 #[test]
-fn a_change_that_fits_only_after_a_restart_changes_nothing() {
+fn change_that_needs_a_restart_changes_nothing() {
     let files = Files::new();
     let path = files.beside("serve.toml");
     let host = format!("[[host]]\nnames = [\"one.test\"]\nroot = \"{}\"\n", files.root().display());
@@ -299,7 +299,7 @@ fn a_change_that_fits_only_after_a_restart_changes_nothing() {
 }
 
 #[test]
-fn the_first_host_is_the_default_where_there_is_no_other() {
+fn first_host_is_the_default_without_another() {
     let hosts = Hosts::new();
     let config = hosts.config("", "");
     let server = Server::start_without_root(&[&config, "--arch=sped"]);

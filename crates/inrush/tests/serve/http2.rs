@@ -186,7 +186,7 @@ fn h2spec_finds_nothing_on_any_architecture() {
 }
 
 #[test]
-fn many_streams_share_a_connection_on_every_architecture() {
+fn streams_share_a_connection_on_every_architecture() {
     let files = Files::new();
     on_every_architecture(|flags| {
         let mut server = Server::start(&files.root(), flags);
@@ -231,7 +231,7 @@ fn many_streams(server: &mut Server) {
 }
 
 #[test]
-fn a_download_goes_on_after_goaway_on_every_architecture() {
+fn download_outlives_goaway_on_every_architecture() {
     let files = Files::new();
     let log = files.beside("access.log");
     on_every_architecture(|flags| {

@@ -61,7 +61,7 @@ pub fn undated(response: &Response) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
+fn kernel_answers_hot_files_on_each_architecture() {
     for flags in [&["--arch=sped"][..], &["--arch=tux"], &["--arch=per-core", "--workers=2"]] {
         isolated(|| {
             let files = Files::new();
@@ -92,7 +92,7 @@ fn hot_files_are_answered_by_the_kernel_on_each_architecture() {
 }
 
 #[test]
-fn a_connection_that_the_kernel_serves_is_not_the_longest_idle() {
+fn kernel_served_connection_is_not_longest_idle() {
     isolated(|| {
         let files = Files::new();
         let Some(mut server) = start(&files, &["--arch=sped", "--max-connections=2"]) else { return };
@@ -151,7 +151,7 @@ fn each_host_has_its_own_file_and_log_in_the_kernel() {
 }
 
 #[test]
-fn a_changed_file_and_a_removed_one_leave_the_kernel_cache() {
+fn changed_and_removed_files_leave_the_kernel_cache() {
     isolated(|| {
         let files = Files::new();
         let Some(mut server) = start(&files, &["--arch=sped"]) else { return };
@@ -169,7 +169,7 @@ fn a_changed_file_and_a_removed_one_leave_the_kernel_cache() {
 }
 
 #[test]
-fn the_kernel_answers_with_the_header_fields_of_the_rules() {
+fn kernel_answers_with_header_fields_of_the_rules() {
     isolated(|| {
         let files = Files::new();
         let config = files.beside("inrush.toml");

@@ -128,7 +128,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
 ];
 
 #[test]
-fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
+fn wrong_flag_is_named_with_value_and_choices() {
     let files = Files::new();
     let root = files.root();
     let root = root.to_str().unwrap();
@@ -144,7 +144,7 @@ fn a_wrong_flag_is_named_with_what_it_was_given_and_what_it_accepts() {
 }
 
 #[test]
-fn each_setting_of_a_mechanism_is_accepted_with_it_and_refused_with_others() {
+fn mechanism_setting_is_refused_with_other_mechanisms() {
     let files = Files::new();
     let root = files.root();
     for (mechanism, flag) in [

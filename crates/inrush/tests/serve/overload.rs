@@ -105,7 +105,7 @@ fn all_open(status: &Status) -> bool {
 }
 
 #[test]
-fn a_flood_is_refused_by_the_sink_and_those_admitted_are_answered() {
+fn sink_refuses_a_flood_and_admitted_get_answers() {
     let files = Files::new();
     for flags in [
         &["--arch=sped"][..],
@@ -181,7 +181,7 @@ fn the_metrics_tell_what_the_control_does() {
 }
 
 #[test]
-fn without_overload_control_nothing_is_attached_and_nothing_said() {
+fn overload_off_attaches_and_says_nothing() {
     let files = Files::new();
     let start =
         |flags: &[&str]| Server::start_with_control(&files.root(), &[&["--arch=sped", SLOW], flags].concat());
@@ -244,7 +244,7 @@ fn connects(from: &NetworkNamespace, address: SocketAddr) -> bool {
 }
 
 #[test]
-fn a_flood_is_refused_on_the_devices_and_nothing_else_is() {
+fn device_hook_refuses_a_flood_and_nothing_else() {
     for (hook, says) in [("tc", "are refused by tc on lo, tc on veth0"), ("xdp", "on veth0")] {
         for flags in
             [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &["--arch=mp", "--workers=2"]]
@@ -281,7 +281,7 @@ fn a_flood_is_refused_on_the_devices_and_nothing_else_is() {
 }
 
 #[test]
-fn a_device_that_is_made_after_the_start_refuses_as_well() {
+fn device_made_after_the_start_refuses_too() {
     // A program that was loaded with rights is attached without them.
     let user = crate::confinement::user_flags();
     for (hook, user) in [("tc", None), ("xdp", None), ("tc", user.first()), ("xdp", user.first())] {
@@ -339,7 +339,7 @@ fn requests_that_have_waited_for_too_long_are_refused() {
 }
 
 #[test]
-fn idle_connections_end_earlier_while_the_server_is_half_full_and_refuses() {
+fn idle_connections_end_earlier_while_shedding() {
     let files = Files::new();
     for flags in [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"]] {
         println!("{flags:?}");
@@ -390,7 +390,7 @@ fn a_flood_over_ipv6_is_refused_in_traffic_control() {
 }
 
 #[test]
-fn a_killed_server_leaves_nothing_on_the_devices_and_another_keeps_its_program() {
+fn killed_server_leaves_no_program_on_devices() {
     beside_clients(|clients| {
         let files = Files::new();
         let everywhere = |port: u16| format!("--listen=0.0.0.0:{port}");
@@ -414,7 +414,7 @@ fn a_killed_server_leaves_nothing_on_the_devices_and_another_keeps_its_program()
 }
 
 #[test]
-fn where_a_hook_is_missing_one_line_says_so_and_the_sink_refuses() {
+fn missing_hook_is_named_and_the_sink_refuses() {
     let files = Files::new();
     for hook in ["tc", "xdp"] {
         let flag = format!("--overload-hook={hook}");

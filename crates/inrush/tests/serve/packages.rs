@@ -45,7 +45,7 @@ fn units(files: &Files) -> Vec<PathBuf> {
 }
 
 #[test]
-fn each_file_in_the_list_of_the_debian_package_is_there() {
+fn every_file_of_the_debian_package_exists() {
     let manifest: toml::Table = read("crates/inrush/Cargo.toml").parse().unwrap();
     let package = &manifest["package"]["metadata"]["deb"];
     let mut found = 0;
@@ -69,7 +69,7 @@ fn each_file_in_the_list_of_the_debian_package_is_there() {
 }
 
 #[test]
-fn the_packaged_config_file_is_valid_with_and_without_its_comments() {
+fn packaged_config_is_valid_also_uncommented() {
     let files = Files::new();
     let identity = Identity::new(&files, "site", &["example.org"]);
     let mut config = read("packaging/site.toml");

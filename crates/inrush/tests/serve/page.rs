@@ -60,7 +60,7 @@ impl Events {
 }
 
 #[test]
-fn the_stream_begins_with_the_history_and_goes_on_with_samples() {
+fn event_stream_begins_with_history_then_samples() {
     let files = Files::new();
     let server =
         Server::start_with_control(&files.root(), &["--arch=per-core", "--workers=2", "--queue-target=7ms"]);
@@ -161,7 +161,7 @@ fn browsers_get_the_page_and_other_programs_the_paths() {
 }
 
 #[test]
-fn the_target_delay_is_changed_by_what_makes_sense_only() {
+fn target_delay_takes_only_valid_values() {
     let files = Files::new();
     let mut server = Server::start_with_control(&files.root(), &[]);
     let mut set = |value: &str| put(&mut server.admin, "/queue-target", "Host: localhost\r\n", value);
@@ -203,7 +203,7 @@ fn the_page_changes_nothing_without_a_token() {
 const SHOWN: &str = "Authorization: Bearer s3cret\r\n";
 
 #[test]
-fn with_a_token_the_page_comes_without_figures_and_may_change_settings() {
+fn token_page_has_no_figures_and_changes_settings() {
     let files = Files::new();
     let file = files.beside("token");
     std::fs::write(&file, "s3cret\n").unwrap();

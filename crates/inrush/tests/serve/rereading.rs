@@ -66,7 +66,7 @@ fn what_can_change_does_and_what_cannot_is_named() {
 }
 
 #[test]
-fn a_new_header_timeout_holds_from_the_first_byte_of_the_next_connection_on() {
+fn new_header_timeout_holds_for_the_next_connection() {
     for flags in [
         &["--arch=sped"][..],
         &["--arch=mt", "--threads=per-connection"],
@@ -100,7 +100,7 @@ fn a_broken_file_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_is_empty_or_half_written_changes_nothing_and_is_named() {
+fn partial_config_file_changes_nothing_and_is_named() {
     for (incomplete, expected) in [
         ("", "it has no settings any more"),
         ("# to be written\n", "it has no settings any more"),
@@ -149,7 +149,7 @@ fn one_broken_file_is_named_with_what_is_wrong() {
 }
 
 #[test]
-fn a_limit_set_through_the_admin_interface_stays_while_the_file_says_the_same() {
+fn admin_limit_outlives_reload_of_an_unchanged_file() {
     let mut reread = Reread::start(&["--arch=sped"], "accept-limit = 3\nmax-fields = 5\n");
     reread.server.admin.send("PUT /accept-limit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7");
     assert_eq!(reread.server.admin.response().status, 200);

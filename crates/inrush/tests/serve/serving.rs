@@ -71,7 +71,7 @@ fn several_loops_serve_like_one() {
 }
 
 #[test]
-fn a_thousand_pipelined_requests_are_answered_in_order() {
+fn thousand_pipelined_requests_are_answered_in_order() {
     let files = Files::new();
     files.write("/a.txt", "a");
     files.write("/b.txt", "bb");
@@ -90,7 +90,7 @@ fn a_thousand_pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_thousand_pipelined_requests_do_not_hold_up_another_client() {
+fn thousand_pipelined_requests_block_no_other_client() {
     let files = Files::new();
     let one = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", Files::SMALL.0);
     on_every_mechanism(|mechanism| {
@@ -115,7 +115,7 @@ fn a_thousand_pipelined_requests_do_not_hold_up_another_client() {
 }
 
 #[test]
-fn pipelined_answers_wait_for_a_client_that_reads_late() {
+fn pipelined_answers_wait_for_a_late_reader() {
     let files = Files::new();
     let (name, length) = Files::MEDIUM;
     let one = format!("GET {name} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -134,7 +134,7 @@ fn pipelined_answers_wait_for_a_client_that_reads_late() {
 }
 
 #[test]
-fn a_client_that_has_said_all_it_wants_gets_its_answers_and_the_end() {
+fn half_closed_client_gets_its_answers_and_the_end() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let mut server = Server::sped(&files.root(), mechanism, &[]);
@@ -230,7 +230,7 @@ fn conditional_requests_save_the_content() {
 }
 
 #[test]
-fn precompressed_siblings_are_sent_to_those_who_accept_them() {
+fn precompressed_siblings_go_to_accepting_clients() {
     let files = Files::new();
     for (name, contents) in [("/a.js", "plain, long enough"), ("/a.js.gz", "gzip..."), ("/a.js.br", "br")] {
         files.write(name, contents);

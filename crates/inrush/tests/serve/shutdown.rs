@@ -77,7 +77,7 @@ fn who_asks_twice_does_not_want_to_wait() {
 }
 
 #[test]
-fn who_has_not_finished_in_time_is_cut_off_and_counted() {
+fn unfinished_connection_is_cut_off_and_counted() {
     let files = Files::new();
     let length = files.write_endless("/endless.bin");
     for arch in [&["--arch=sped"][..], &["--arch=per-core", "--workers=1"], &["--arch=seda"]] {

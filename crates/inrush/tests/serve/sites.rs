@@ -154,7 +154,7 @@ pub fn check(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn a_check_shows_what_would_be_served_beside_a_running_server() {
+fn check_shows_the_site_beside_a_running_server() {
     let (files, config) = with_config(RULES);
     let identity = Identity::new(&files, "site", &["example.org"]);
     let server = Server::start(&files.root(), &[]);
@@ -184,7 +184,7 @@ fn a_check_shows_what_would_be_served_beside_a_running_server() {
 }
 
 #[test]
-fn a_check_ends_with_the_line_that_the_server_would_say() {
+fn check_ends_with_the_line_of_the_server() {
     let (files, config) = with_config("header = '/* Content-Length: 5'\n");
     let root = files.root();
     let root = root.to_str().unwrap();
@@ -216,7 +216,7 @@ fn a_check_ends_with_the_line_that_the_server_would_say() {
 }
 
 #[test]
-fn the_hint_about_the_start_page_names_a_url_that_works() {
+fn start_page_hint_names_a_working_url() {
     let files = Files::new();
     std::fs::remove_file(files.path("/index.html")).unwrap();
     files.write("/.hidden", "x");

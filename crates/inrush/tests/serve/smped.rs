@@ -65,7 +65,7 @@ pub fn serves_them_and_ends(server: &mut Server, queued: &mut [Client], children
 }
 
 #[test]
-fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
+fn every_mechanism_keeps_bytes_order_and_limits() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
         let flags =
@@ -90,7 +90,7 @@ fn on_every_mechanism_bytes_order_limits_and_end_are_as_they_should_be() {
 }
 
 #[test]
-fn connections_go_to_idle_workers_and_their_throughput_is_known() {
+fn connections_go_to_idle_workers() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=p-min=3,initial=3,p-max=3"]);
     let mut clients = served(&server, 3);
@@ -122,7 +122,7 @@ fn connections_go_to_idle_workers_and_their_throughput_is_known() {
 }
 
 #[test]
-fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
+fn pool_grows_until_full_and_shrinks_when_idle() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=300ms"]);
     let mut clients = served(&server, 4);
@@ -143,7 +143,7 @@ fn the_pool_grows_until_all_are_full_and_shrinks_when_it_is_idle() {
 }
 
 #[test]
-fn a_connection_that_waits_for_a_slow_worker_meets_a_limit_once() {
+fn connection_for_a_slow_worker_meets_a_limit_once() {
     let files = Files::new();
     for (limit, count) in
         [("--max-connections=1", "limit_connections"), ("--max-connections=9", "all_workers_full")]
@@ -166,7 +166,7 @@ fn a_connection_that_waits_for_a_slow_worker_meets_a_limit_once() {
 }
 
 #[test]
-fn with_an_adaptive_c_max_connections_alone_fill_no_worker() {
+fn adaptive_c_max_is_not_reached_by_connections_alone() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=c-max=adaptive,p-min=1,initial=1,p-max=1"]);
     let clients = served(&server, 300);
@@ -177,7 +177,7 @@ fn with_an_adaptive_c_max_connections_alone_fill_no_worker() {
 }
 
 #[test]
-fn a_worker_that_dies_takes_its_connections_and_no_others() {
+fn dead_worker_takes_only_its_own_connections() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2"]);
     let mut clients = served_by_all(&mut server);
@@ -202,7 +202,7 @@ fn a_worker_that_dies_takes_its_connections_and_no_others() {
 }
 
 #[test]
-fn a_worker_that_is_stopped_gets_no_new_connections_and_loses_none_that_it_has_not_begun() {
+fn stopped_worker_gets_and_loses_no_connections() {
     let files = Files::new();
     let mut server = smped(&files, &["--smped=p-min=2,initial=2,p-max=2", "--schedule=round-robin"]);
     drop(served(&server, 2));

@@ -13,7 +13,7 @@ fn stage<'a>(status: &'a Status, name: &str) -> &'a serde_json::Value {
 }
 
 #[test]
-fn status_and_metrics_tell_of_each_stage_and_of_admission() {
+fn status_and_metrics_show_stages_and_admission() {
     let files = Files::new();
     let mut server = Server::start(&files.root(), &["--arch=seda"]);
     let mut client = server.client();

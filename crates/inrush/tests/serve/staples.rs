@@ -93,7 +93,7 @@ fn a_response_is_stapled_on_every_architecture() {
 }
 
 #[test]
-fn a_response_that_changes_is_read_again_and_a_broken_one_is_not_used() {
+fn changed_staple_is_reread_and_broken_one_ignored() {
     if !installed("openssl") {
         return;
     }

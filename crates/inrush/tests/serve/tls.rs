@@ -172,7 +172,7 @@ fn weak_and_other_protocols_are_refused_with_an_alert() {
 }
 
 #[test]
-fn the_load_generator_and_the_server_agree_on_every_architecture() {
+fn tls_load_and_server_agree_on_every_architecture() {
     let files = Files::new();
     let identity = Identity::new(&files, "own", &["localhost"]);
     let certificate = identity.certificate.display().to_string();
@@ -217,7 +217,7 @@ fn each_host_has_its_certificate() {
 }
 
 #[test]
-fn certificates_that_change_are_read_again_and_broken_ones_are_not_used() {
+fn changed_certificate_is_reread_broken_one_ignored() {
     if !installed("curl") {
         return;
     }

@@ -38,7 +38,7 @@ fn accepted(server: &Server) -> BTreeSet<String> {
 }
 
 #[test]
-fn of_all_suites_only_authenticated_ones_with_forward_secrecy_are_accepted() {
+fn only_forward_secret_aead_suites_are_accepted() {
     if !installed("openssl") {
         return;
     }
@@ -53,7 +53,7 @@ fn of_all_suites_only_authenticated_ones_with_forward_secrecy_are_accepted() {
 }
 
 #[test]
-fn older_versions_a_second_handshake_and_a_fallback_are_refused() {
+fn old_tls_renegotiation_and_fallback_are_refused() {
     if !installed("openssl") {
         return;
     }

@@ -149,7 +149,7 @@ impl Traffic {
 }
 
 #[test]
-fn no_client_notices_several_upgrades_on_any_architecture() {
+fn upgrades_go_unnoticed_on_every_architecture() {
     let files = Files::new();
     let test = |flags: &[&str]| {
         let mut server = Upgrading::start(&files, flags);
@@ -254,7 +254,7 @@ fn answered_to_the_end(client: &mut Client) {
 }
 
 #[test]
-fn what_is_under_way_is_finished_and_who_is_idle_is_answered_once_more() {
+fn upgrade_finishes_requests_and_answers_idle_once() {
     let files = Files::new();
     let length = files.write_endless("/endless.bin") as usize;
     for flags in [&["--arch=sped"][..], &["--arch=mp", "--workers=8"], &["--arch=mt", "--workers=8"]] {
@@ -343,7 +343,7 @@ fn a_new_program_that_fails_leaves_the_old_one() {
 }
 
 #[test]
-fn a_new_program_whose_admin_address_is_in_use_leaves_the_old_one_with_overload_control() {
+fn admin_conflict_leaves_old_server_in_control() {
     let files = Files::new();
     let program = files.beside("inrush");
     symlink(PROGRAM, &program).unwrap();
@@ -362,7 +362,7 @@ fn a_new_program_whose_admin_address_is_in_use_leaves_the_old_one_with_overload_
 }
 
 #[test]
-fn what_fails_after_overload_control_was_withdrawn_leaves_the_old_one_without() {
+fn late_upgrade_failure_leaves_no_overload_control() {
     if !confine::is_root() {
         return println!("skipped: only root can change to another user");
     }
@@ -524,7 +524,7 @@ fn systemd_opens_the_socket() {
 }
 
 #[test]
-fn a_socket_that_systemd_keeps_serves_again_after_a_restart() {
+fn systemd_socket_serves_again_after_a_restart() {
     let files = Files::new();
     let kept = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kept.local_addr().unwrap();

@@ -37,7 +37,7 @@ fn ps_shows_what_they_are() {
 }
 
 #[test]
-fn a_worker_keeps_no_socket_but_its_control_socket_and_the_listener() {
+fn worker_keeps_only_control_socket_and_listener() {
     let files = Files::new();
     let server = mp(&files, &["--workers=1"]);
     let mut client = server.client();
@@ -49,7 +49,7 @@ fn a_worker_keeps_no_socket_but_its_control_socket_and_the_listener() {
 }
 
 #[test]
-fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices() {
+fn dead_worker_is_counted_named_and_replaced() {
     let files = Files::new();
     let mut server = mp(&files, &["--workers=3"]);
     let before = names(&mut server, 3);
@@ -85,7 +85,7 @@ fn one_that_dies_is_counted_named_and_replaced_and_no_other_connection_notices()
 }
 
 #[test]
-fn one_that_dies_takes_its_own_connection_and_those_in_the_queue_are_served_by_the_next() {
+fn dead_worker_leaves_the_queue_to_the_next() {
     let files = Files::new();
     let mut server = mp(&files, &["--workers=1"]);
     let mut served = server.client();
@@ -106,7 +106,7 @@ fn one_that_dies_takes_its_own_connection_and_those_in_the_queue_are_served_by_t
 }
 
 #[test]
-fn the_waits_of_workers_are_counted_and_where_all_wake_those_in_vain_too() {
+fn waits_of_workers_and_vain_waits_are_counted() {
     let files = Files::new();
     let waits_and_accepts = |server: &mut Server| {
         assert_eq!(server.client().get(Files::SMALL.0).status, 200);
@@ -148,7 +148,7 @@ fn they_do_not_outlive_a_parent_that_is_killed() {
 }
 
 #[test]
-fn a_mutex_or_a_wake_up_of_a_killed_worker_goes_to_another() {
+fn mutex_or_wake_up_of_a_killed_worker_moves_on() {
     let files = Files::new();
     for wake in ["--wake=mutex", "--wake=one"] {
         let mut server = mp(&files, &["--workers=3", wake]);
@@ -162,7 +162,7 @@ fn a_mutex_or_a_wake_up_of_a_killed_worker_goes_to_another() {
 }
 
 #[test]
-fn those_in_the_queue_are_served_before_the_end_though_every_worker_is_busy() {
+fn queued_connections_are_served_before_the_end() {
     let files = Files::new();
     let mut server = mp(&files, &["--workers=2", "--drain-timeout=60s"]);
     let mut busy: Vec<Client> = (0..2).map(|_| server.client()).collect();
@@ -211,7 +211,7 @@ fn their_number_follows_the_load() {
 }
 
 #[test]
-fn a_process_is_forked_for_each_connection_and_gone_with_it() {
+fn process_per_connection_ends_with_its_connection() {
     let files = Files::new();
     let mut server = mp(&files, &["--processes=per-connection", "--max-connections=4"]);
     let forker = names(&mut server, 1)[0].0;
@@ -286,7 +286,7 @@ fn a_forked_process_keeps_no_connection_of_another() {
 }
 
 #[test]
-fn a_forked_process_that_is_cut_off_at_the_end_is_counted() {
+fn forked_process_cut_off_at_the_end_is_counted() {
     let files = Files::new();
     let mut server = mp(&files, &["--processes=per-connection", "--drain-timeout=1ms"]);
     let mut busy = server.client();
@@ -298,7 +298,7 @@ fn a_forked_process_that_is_cut_off_at_the_end_is_counted() {
 }
 
 #[test]
-fn a_process_for_each_connection_has_no_settings_of_a_pool() {
+fn process_per_connection_refuses_pool_settings() {
     let files = Files::new();
     for (setting, flag) in [
         ("--workers", "--workers=3"),
@@ -316,7 +316,7 @@ fn a_process_for_each_connection_has_no_settings_of_a_pool() {
 }
 
 #[test]
-fn their_figures_and_log_lines_are_those_of_one_server() {
+fn workers_figures_and_log_lines_are_of_one_server() {
     let files = Files::new();
     let log = files.beside("access.log");
     let flag = format!("--access-log={}", log.display());

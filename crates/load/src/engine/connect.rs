@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_find_no_place_after_a_stall_had_no_time() {
+    fn late_sessions_without_a_slot_had_no_time() {
         let stalled = begun(Sockets::Auto, &[400]);
         assert_eq!(
             stalled.get(Outcome::NoTime),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_in_mid_session_have_half_of_its_requests_before_them() {
+    fn mid_session_clients_have_half_their_requests_left() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let clients = std::num::NonZeroU32::new(400).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_find_no_place_on_time_had_no_descriptor() {
+    fn punctual_sessions_without_slot_had_no_descriptor() {
         let two = Sockets::AtMost(std::num::NonZeroU32::new(2).unwrap());
         let bounded = begun(two, &[0, 1, 2, 3, 4]);
         assert_eq!((bounded.get(Outcome::NoDescriptor), bounded.total()), (7, 7), "{bounded:?}");

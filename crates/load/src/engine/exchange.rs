@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_early_reply_the_session_goes_on_over_another_connection() {
+    fn session_reconnects_after_an_early_reply() {
         let plan = plan(|config| config.requests_per_connection = Some("2".parse().unwrap()));
         let server = Scripted::new();
         let mut engine = server.engine(&plan, server.clock.now(), one_client());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_before_a_reset_is_read_although_the_request_cannot_be_sent() {
+    fn reply_before_reset_is_read_after_a_failed_send() {
         let (plan, server) = (plan(|_| {}), Scripted::new());
         let mut engine = server.engine(&plan, server.clock.now(), one_client());
         engine.start_sessions(Nanos::ZERO);

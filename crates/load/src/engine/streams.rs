@@ -410,7 +410,7 @@ mod tests {
     const REFUSED: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
 
     #[test]
-    fn an_alert_before_a_reset_is_read_although_bytes_wait_to_be_sent() {
+    fn alert_before_reset_is_read_with_bytes_unsent() {
         let plan = plan(|config| {
             config.urls = vec!["https://127.0.0.1/".parse().unwrap()];
             config.tls.trust = Trust::Anybody;
@@ -431,7 +431,7 @@ mod tests {
     /// In the turn that ends the schedule, one session's request is due and another one's place is free after a timeout.
     /// Streams begin in the order of their deadlines.
     #[test]
-    fn a_stream_that_replaces_an_overdue_one_has_the_later_deadline() {
+    fn replacement_stream_has_the_later_deadline() {
         let ms = Nanos::from_millis;
         let plan = plan(|config| {
             config.streams = NonZeroU32::new(2);

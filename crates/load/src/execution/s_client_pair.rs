@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_wait_for_a_slow_handler_and_the_establisher_does_not() {
+    fn slow_handler_delays_connections_not_establisher() {
         let result = run_both(&prepare(config(REPLY)).unwrap(), || pass_time(Nanos::from_millis(150)));
         assert!(result.outcomes.get(Outcome::Ok) > 0, "{:?}", result.outcomes);
         assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
     }
 
     #[test]
-    fn a_handler_that_begins_at_the_end_still_reads_the_replies() {
+    fn late_handler_still_reads_the_replies() {
         let late = config(REPLY);
         let until = late.window().until;
         let result = run_both(&prepare(late).unwrap(), || pass_time(until));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_a_hung_server_never_answers_are_in_flight_at_the_end() {
+    fn hung_servers_requests_end_in_flight() {
         let mut hung = config(b"");
         hung.populations = vec!["idle:3".parse().unwrap()];
         let result = run_both(&prepare(hung).unwrap(), || {});
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_does_not_come_is_given_up_by_the_handler() {
+    fn handler_gives_up_a_missing_reply() {
         let mut impatient = config(b"");
         impatient.request_timeout = Nanos::from_millis(30);
         let result = run_both(&prepare(impatient).unwrap(), || {});

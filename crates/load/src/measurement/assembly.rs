@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_told_when_every_thread_has_told_of_it() {
+    fn interval_is_published_after_every_thread_reports() {
         let mut assembly = Assembly::new(2, 1, WINDOW, &[]);
         let mut seen = Vec::new();
         let mut observer = |snapshot: &Snapshot<'_>| {

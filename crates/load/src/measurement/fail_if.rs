@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_among_the_unanswered_is_longer_than_any_bound() {
+    fn percentile_among_unanswered_exceeds_any_bound() {
         for quantile in ["p99", "p99.9", "p999", "max"] {
             let shown = "> 4 s (2 of 100 without an answer)";
             check(&some(), &format!("{quantile}>1h"), shown, true);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_crosses_every_threshold_and_meets_no_objective() {
+    fn unmeasured_value_crosses_every_threshold() {
         for threshold in ["p99>1h", "p99<1h", "connect-p50>1h", "lateness-max>1h", "errors>99%"] {
             check(&result(), threshold, "nothing", true);
             assert!(!threshold.parse::<Threshold>().unwrap().is_met_by(&result()), "{threshold}");
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upper_bound_on_a_high_percentile_bounds_every_reply() {
+    fn bound_on_a_high_percentile_bounds_every_reply() {
         let bound = |text: &str| text.parse::<Threshold>().unwrap().latency_bound();
         assert_eq!(bound("p99<100ms"), Some(Nanos::from_millis(100)));
         assert_eq!(bound("max <= 1s"), Some(Nanos::SECOND));

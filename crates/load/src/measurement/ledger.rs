@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn balances_whatever_happens_and_whenever_the_run_ends(
+        fn ledger_balances_after_any_events_and_end(
             steps in prop::collection::vec(step(), 0..300),
         ) {
             let (mut ledger, mut living) = (Ledger::default(), Vec::<Account>::new());

@@ -326,7 +326,7 @@ mod tests {
     const WINDOW: Window = Window { from: Nanos::from_secs(1), until: Nanos::from_secs(3) };
 
     #[test]
-    fn rates_count_by_when_it_happened_and_latencies_by_when_it_was_scheduled() {
+    fn rates_count_by_event_and_latencies_by_schedule() {
         let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
         let reply = Correct {
             latency_intended: Nanos(2_000),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_end_is_in_the_latencies_and_in_no_rate() {
+    fn replies_after_the_end_count_in_latencies_only() {
         let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
         recorder.end_schedule(Nanos::from_secs(2));
         let late = Nanos::from_millis(2_500);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_follow_one_another_and_hold_what_happened_in_them() {
+    fn intervals_are_consecutive_and_hold_their_events() {
         let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
         recorder.offered(3);
         recorder.late(Nanos(5_000), false);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_time_of_the_wait_for_the_last_replies_is_not_that_of_the_window() {
+    fn cpu_time_after_the_window_does_not_count() {
         let window = Window { from: Nanos::ZERO, until: Nanos::SECOND };
         let mut metrics = ThreadMetrics::new(window, Nanos::SECOND);
         let held = Held { sockets: 0, established: 0 };

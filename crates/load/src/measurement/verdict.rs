@@ -361,7 +361,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn packets_that_the_client_lost_are_not_held_against_the_server() {
+    fn packets_lost_by_client_spare_the_server() {
         let silent = [(Outcome::ConnectTimeout, 1_000)];
         let lost = |count| move |evidence: &mut Evidence<'_>| evidence.unsent_packets = count;
         let told = |count| format!("{count} packets of the client were lost before they left this machine");

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_for_connects_populations_and_what_waits() {
+    fn descriptors_cover_connects_and_populations() {
         let shown = outline("constant", |config| {
             config.populations = vec!["idle:500".parse().unwrap(), "hot:20".parse().unwrap()];
         });

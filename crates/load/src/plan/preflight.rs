@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_connects_are_rate_times_time_out_and_a_little() {
+    fn pending_connects_are_rate_times_timeout_and_slack() {
         let plan = prepare(open("http://127.0.0.1:80/", 2_000.0)).unwrap();
         assert_eq!(plan.pending_max(), 1_050);
         let mut poisson = open("http://127.0.0.1:80/", 2_000.0);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_processes_as_the_descriptors_need() {
+    fn processes_suffice_for_the_descriptors() {
         let needed = |descriptors| processes(Processes::Auto, descriptors, Some(20_064));
         assert_eq!((needed(20_000), needed(20_001), needed(60_000)), (1, 2, 3));
         assert_eq!((needed(u64::MAX), processes(Processes::Auto, u64::MAX, None)), (64, 1));

@@ -229,7 +229,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_request_has_a_form_that_keeps_the_connection_and_one_that_ends_it() {
+    fn request_has_keep_alive_and_close_forms() {
         let one = workload(&["http://host:81/a?b"], Spec::OnePacket, None);
         let request = one.pick(&mut Draws::new(1));
         let text = |last| String::from_utf8(one.bytes(request, last).to_vec()).unwrap();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_names_a_file_is_refused_on_both_sides() {
+    fn file_setting_is_refused_by_both_sides() {
         let mut sent = config();
         sent.tls.trust = Trust::Roots("/etc/ca.pem".into());
         let refused = serde_json::to_string(&sent).unwrap_err().to_string();

@@ -113,7 +113,7 @@ fn requests_of_a_session_share_its_connection() {
 }
 
 #[test]
-fn a_request_that_waits_for_a_stream_counts_from_its_time() {
+fn request_awaiting_a_stream_counts_from_its_time() {
     let pause = Nanos::from_millis(20);
     let server = answering(move |_, stream| {
         sys::poll::wait(&mut [], Some(pause)).unwrap();
@@ -168,7 +168,7 @@ fn a_server_that_allows_no_stream_times_out() {
 
 /// Without a think time all requests of a session are due together.
 #[test]
-fn requests_of_sessions_that_still_connect_at_the_end_are_due() {
+fn requests_of_connecting_sessions_are_due_at_the_end() {
     let result = run(sharing(&Server::never_accepting(), 2, "4"));
     assert_eq!((result.in_flight_at_end, result.not_due_at_end, result.failed()), (100, 0, 100));
     assert_eq!(result.latency_intended_ns.unanswered, 100);
@@ -234,7 +234,7 @@ fn goaway_ends_the_requests_that_it_leaves_out() {
 }
 
 #[test]
-fn a_server_that_leaves_at_once_gets_no_second_connection() {
+fn server_leaving_at_once_gets_no_second_connection() {
     let result = run(sharing(&greeting([allowing(9), goaway(0)].concat()), 2, "4"));
     assert_all(&result, Outcome::GoAway);
     assert_eq!((result.offered, result.connections.attempted), (100, 25));
@@ -242,7 +242,7 @@ fn a_server_that_leaves_at_once_gets_no_second_connection() {
 
 /// A session that thinks connects again only when its next request is due.
 #[test]
-fn a_connection_that_ends_between_requests_is_replaced_in_time() {
+fn ended_http2_connection_is_replaced_in_time() {
     let server = Server::accepting(|mut stream: TcpStream| {
         let mut both = stream.try_clone().unwrap();
         if both.read_exact(&mut [0; 24]).is_ok() {

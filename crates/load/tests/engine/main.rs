@@ -167,7 +167,7 @@ fn a_trace_is_replayed_once_and_all_of_it() {
 }
 
 #[test]
-fn a_listener_that_never_accepts_is_offered_every_connect() {
+fn listener_without_accepts_is_offered_every_connect() {
     let server = Server::never_accepting();
     let mut overload = config(&server);
     // More places than the run needs, so that a short stall of the test machine makes no difference.
@@ -200,7 +200,7 @@ fn a_server_that_hangs_fails_every_request() {
 }
 
 #[test]
-fn what_a_broken_session_had_not_begun_counts_only_if_it_was_due() {
+fn broken_sessions_count_only_due_requests() {
     let mut sessions = config(&Server::resetting(b""));
     sessions.requests_per_connection = Some("100".parse().unwrap());
     sessions.think = Some("1s".parse().unwrap());
@@ -209,7 +209,7 @@ fn what_a_broken_session_had_not_begun_counts_only_if_it_was_due() {
 }
 
 #[test]
-fn a_server_that_hangs_now_and_then_has_a_median_and_no_90th_percentile() {
+fn sometimes_hung_server_has_median_and_no_p90() {
     let server = Server::alternating(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b"");
     let result = run(config(&server));
     let latency = result.latency_intended_ns;
@@ -234,7 +234,7 @@ fn replies_on_their_way_at_the_end_are_waited_for() {
 }
 
 #[test]
-fn what_the_bound_on_sockets_forbids_is_told_and_not_delayed() {
+fn sessions_beyond_the_socket_bound_are_reported() {
     let server = Server::never_accepting();
     let mut bounded = config(&server);
     let sockets = Sockets::AtMost(NonZeroU32::new(2).unwrap());
@@ -320,7 +320,7 @@ fn statuses_have_outcomes() {
 }
 
 #[test]
-fn a_session_outlives_connections_that_the_server_ends() {
+fn session_outlives_connections_closed_by_the_server() {
     for reply in [
         &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..],
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
@@ -388,7 +388,7 @@ fn connects_stay_pending_whatever_the_server_does() {
 }
 
 #[test]
-fn requests_of_the_window_are_timed_although_their_sessions_began_before_it() {
+fn window_requests_of_earlier_sessions_are_timed() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let mut closed = config(&server);
     closed.client = Client::Closed { clients: NonZeroU32::new(2).unwrap() };
@@ -414,7 +414,7 @@ fn threads_share_the_rate() {
 }
 
 #[test]
-fn a_run_that_is_stopped_has_a_whole_result_and_is_observed_until_then() {
+fn stopped_run_has_a_whole_result() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     let mut long = config(&server);
     long.duration = Nanos::from_secs(3_600);

@@ -39,7 +39,7 @@ fn assert_sessions(population: &Population, clients: u64, requests: u64) {
 }
 
 #[test]
-fn idle_connections_are_held_and_change_nothing_about_the_measured_traffic() {
+fn idle_population_leaves_measured_traffic_unchanged() {
     let server = Server::replying(REPLY);
     let result = run_beside(&server, &["idle:150", "idle:30,half-request"]);
     assert_eq!((result.offered, result.outcomes.get(Outcome::Ok)), (100, 100));
@@ -61,7 +61,7 @@ fn half_a_request_is_half_a_request() {
 }
 
 #[test]
-fn idle_connections_that_the_server_closes_are_opened_again_after_a_pause() {
+fn closed_idle_connections_reopen_after_a_pause() {
     let mut long = config(&Server::closing());
     long.populations = vec!["idle:20".parse().unwrap()];
     long.duration = Nanos::from_secs(2);
@@ -75,7 +75,7 @@ fn idle_connections_that_the_server_closes_are_opened_again_after_a_pause() {
 }
 
 #[test]
-fn what_a_server_says_to_half_a_request_is_its_outcome() {
+fn reply_to_half_a_request_is_its_outcome() {
     let refusing = Server::greeting(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
     let result = run_beside(&refusing, &["idle:5,half-request"]);
     let population = only(&result);
@@ -84,7 +84,7 @@ fn what_a_server_says_to_half_a_request_is_its_outcome() {
 }
 
 #[test]
-fn hot_and_cold_clients_wait_for_their_replies_and_think() {
+fn hot_and_cold_clients_await_replies_and_think() {
     let server = Server::replying(REPLY);
     let result = run_beside(&server, &["hot:4", "cold:3"]);
     assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
@@ -129,7 +129,7 @@ fn a_slow_reader_leaves_the_reply_with_the_server() {
 }
 
 #[test]
-fn silence_ends_slow_clients_after_the_request_time_out() {
+fn silence_ends_slow_clients_after_request_timeout() {
     let mut silent = config(&Server::silent());
     silent.request_timeout = Nanos::from_millis(20);
     silent.populations = vec!["slow-read:2,1KiB/s".parse().unwrap(), "slow-send:2,1MiB/s".parse().unwrap()];

@@ -23,7 +23,7 @@ fn assert_demand(result: &LoadResult, requests: u64) {
 }
 
 #[test]
-fn a_server_that_turns_everybody_away_is_offered_several_times_the_demand() {
+fn refusing_server_is_offered_amplified_demand() {
     let mut config = retrying(&Server::replying(BUSY), "fixed:1ms,4");
     // Few requests and a long time: on a busy machine, too, most of them come to their last retry.
     config.client =
@@ -39,7 +39,7 @@ fn a_server_that_turns_everybody_away_is_offered_several_times_the_demand() {
 }
 
 #[test]
-fn nothing_is_amplified_where_all_goes_well_or_nobody_retries() {
+fn demand_is_not_amplified_without_retries() {
     for (server, policy) in [(Server::replying(OK), "fixed:0,inf"), (Server::replying(BUSY), "none")] {
         let result = run(retrying(&server, policy));
         assert_eq!((result.retries.offered, result.amplification()), (0, 1.0));
@@ -47,7 +47,7 @@ fn nothing_is_amplified_where_all_goes_well_or_nobody_retries() {
 }
 
 #[test]
-fn a_retry_that_succeeds_has_taken_since_the_first_attempt() {
+fn retry_latency_counts_from_the_first_attempt() {
     let server = Server::alternating(BUSY, OK);
     let mut config = retrying(&server, "fixed:20ms");
     config.expected.deadline = Some(Nanos::from_millis(20));

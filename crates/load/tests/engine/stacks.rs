@@ -82,7 +82,7 @@ fn compare(config: &Config) {
 }
 
 #[test]
-fn both_stacks_have_the_same_ledger_for_a_connection_a_request() {
+fn both_stacks_have_equal_ledgers_per_connection() {
     in_namespace(|| {
         let mut poisson = config(&Server::replying(OK));
         let arrivals = "poisson".parse().unwrap();
@@ -104,7 +104,7 @@ fn both_stacks_have_the_same_ledger_for_sessions() {
 }
 
 #[test]
-fn both_stacks_have_the_same_outcomes_of_servers_that_fail() {
+fn both_stacks_have_equal_outcomes_of_failures() {
     in_namespace(|| {
         compare(&config(&Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")));
         compare(&config(&Server::replying(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")));
@@ -130,7 +130,7 @@ fn a_closed_port_refuses_tcp_in_user_space_too() {
 
 /// The accept queue has room for the SYNs, but none for the ends of the handshakes.
 #[test]
-fn connections_that_the_server_dropped_are_told_from_unanswered_ones() {
+fn dropped_connections_differ_from_unanswered_ones() {
     in_namespace(|| {
         let (server, backlog) = (Server::never_accepting(), 1);
         let mut burst = config(&server);
@@ -161,7 +161,7 @@ fn large_replies_come_whole_over_tcp_in_user_space() {
 }
 
 #[test]
-fn closed_clients_and_retries_work_over_tcp_in_user_space() {
+fn closed_clients_and_retries_work_over_user_tcp() {
     in_namespace(|| {
         let mut closed = config(&Server::replying(OK));
         closed.client = Client::Closed { clients: NonZeroU32::new(8).unwrap() };
@@ -214,7 +214,7 @@ fn populations_are_held_over_tcp_in_user_space() {
 }
 
 #[test]
-fn populations_connect_through_the_kernel_beside_af_xdp() {
+fn populations_use_the_kernel_beside_af_xdp() {
     let Ok(there) = NetworkNamespace::create() else {
         return println!("skipped: no network namespaces here");
     };
@@ -247,7 +247,7 @@ fn populations_connect_through_the_kernel_beside_af_xdp() {
 
 /// A reply of 10 KB at 20 KB/s takes half a second. A client that reads at once would get it much sooner.
 #[test]
-fn slow_readers_read_at_their_pace_over_tcp_in_user_space() {
+fn slow_readers_keep_their_pace_over_user_tcp() {
     in_namespace(|| {
         let reply: Vec<u8> =
             [b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n", &[b'a'; 10_000][..]].concat();

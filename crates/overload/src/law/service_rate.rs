@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_server_measures_nothing_and_forgets_nothing() {
+    fn idle_server_keeps_its_service_rate() {
         let mut rate = ServiceRate::default();
         ticks(&mut rate, 50.0, false);
         assert_eq!(rate.per_second(), None);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_become_faster_is_seen_while_its_queue_is_empty() {
+    fn faster_server_is_seen_with_an_empty_queue() {
         let mut rate = ServiceRate::default();
         ticks(&mut rate, 70.0, true);
         ticks(&mut rate, 140.0, false);

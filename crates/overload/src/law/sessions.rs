@@ -64,12 +64,12 @@ mod tests {
     const TARGET: Nanos = Nanos::from_millis(20);
 
     #[test]
-    fn nothing_changes_for_open_connections_while_everybody_is_admitted() {
+    fn full_admission_leaves_open_connections_alone() {
         assert_eq!(Sessions::advised(State::Open, TARGET, 0.99, TARGET), Sessions::default());
     }
 
     #[test]
-    fn the_fuller_the_server_the_sooner_connections_are_closed() {
+    fn fuller_server_closes_idle_connections_sooner() {
         let at = |occupancy| Sessions::advised(State::Shedding, TARGET, occupancy, Nanos::ZERO);
         assert_eq!((at(0.1).idle_timeout, at(0.1).close_after_response), (None, false));
         assert_eq!((at(0.6).idle_timeout, at(0.6).close_after_response), (Some(Nanos::SECOND), false));

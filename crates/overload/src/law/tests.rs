@@ -48,7 +48,7 @@ impl Bench {
 }
 
 #[test]
-fn a_target_that_is_changed_counts_as_if_it_had_always_been() {
+fn changed_target_counts_as_if_from_the_start() {
     let settings = |target| Settings { target: Nanos::from_millis(target), ..Settings::default() };
     let mut changed = Controller::new(settings(20), Nanos::ZERO);
     changed.set_target(Nanos::from_millis(8));
@@ -58,7 +58,7 @@ fn a_target_that_is_changed_counts_as_if_it_had_always_been() {
 }
 
 #[test]
-fn a_queue_that_grows_beyond_what_can_be_served_in_time_begins_shedding() {
+fn queue_beyond_its_target_begins_shedding() {
     let (bench, change) = Bench::shedding();
     assert_eq!(change.decision.state, State::Shedding);
     assert_eq!(
@@ -79,7 +79,7 @@ fn a_long_queue_that_shrinks_refuses_nobody() {
 }
 
 #[test]
-fn nobody_is_refused_while_the_service_rate_is_unknown() {
+fn unknown_service_rate_refuses_no_connection() {
     let mut bench = Bench::new();
     for queued in [0, 4000] {
         assert!(bench.tick(140, queued).is_none());
@@ -100,7 +100,7 @@ fn a_late_request_that_is_refused_is_no_service() {
 }
 
 #[test]
-fn an_accept_that_finds_the_queue_empty_measures_nothing() {
+fn accept_at_an_empty_queue_measures_nothing() {
     let mut bench = Bench::new();
     bench.signals.emptied = true;
     (0..10).for_each(|_| assert!(bench.tick(20, 100).is_none()));
@@ -108,7 +108,7 @@ fn an_accept_that_finds_the_queue_empty_measures_nothing() {
 }
 
 #[test]
-fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
+fn shedding_ends_half_a_second_after_the_last_refusal() {
     let (mut bench, _) = Bench::shedding();
     bench.signals.refused = 1000;
     bench.signals.emptied = true;
@@ -130,7 +130,7 @@ fn shedding_ends_when_nothing_was_refused_for_half_a_second() {
 }
 
 #[test]
-fn clients_that_were_refused_keep_to_the_rate_for_eight_seconds() {
+fn refused_clients_keep_to_the_rate_for_8_seconds() {
     let (mut bench, _) = Bench::shedding();
     bench.signals.refused = 1000;
     bench.signals.emptied = true;
@@ -164,7 +164,7 @@ fn a_rush_that_pauses_for_a_tick_is_still_refused() {
 }
 
 #[test]
-fn the_backlog_is_three_target_delays_of_work_while_shedding() {
+fn shedding_backlog_is_three_target_delays() {
     assert_eq!(Bench::measured().decision().backlog, 4096, "the configured one before");
     let (mut bench, _) = Bench::shedding();
     assert_eq!(bench.decision().backlog, 1680);
@@ -175,7 +175,7 @@ fn the_backlog_is_three_target_delays_of_work_while_shedding() {
 }
 
 #[test]
-fn a_queue_that_becomes_long_is_bounded_before_anything_is_refused() {
+fn long_queue_is_bounded_before_any_refusal() {
     let mut bench = Bench::measured();
     // A target delay is 560 connections.
     bench.tick(140, 550);
@@ -191,7 +191,7 @@ fn a_queue_that_becomes_long_is_bounded_before_anything_is_refused() {
 }
 
 #[test]
-fn the_cost_of_a_connection_bounds_the_queue_of_a_server_that_was_never_saturated() {
+fn connection_cost_bounds_an_unsaturated_queue() {
     let mut bench = Bench::new();
     bench.signals.emptied = true;
     bench.signals.cost = Nanos::from_micros(100);
@@ -225,7 +225,7 @@ fn requests_that_come_again_are_no_syns() {
 }
 
 #[test]
-fn handshakes_of_clients_far_away_get_room_while_shedding() {
+fn distant_handshakes_get_room_while_shedding() {
     let (mut bench, _) = Bench::shedding();
     for _ in 0..5 {
         bench.signals.dropped += 50;
@@ -262,7 +262,7 @@ fn a_configured_backlog_is_never_exceeded() {
 }
 
 #[test]
-fn a_worker_process_that_takes_its_totals_with_it_does_no_harm() {
+fn totals_lost_with_a_worker_do_no_harm() {
     let mut bench = Bench::measured();
     bench.signals = Signals { accepted: 0, refused: 0, dropped: 0, ..bench.signals };
     assert!(bench.tick(0, 100).is_none());
@@ -290,7 +290,7 @@ fn a_short_target_is_controlled_more_often() {
 }
 
 #[test]
-fn whatever_is_read_the_decision_is_one_that_can_be_carried_out() {
+fn any_reading_gives_a_feasible_decision() {
     let seed = Seed(5);
     println!("seed {seed}");
     let mut draws = seed.rng();

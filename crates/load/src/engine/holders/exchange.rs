@@ -188,7 +188,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_connection_that_fails_before_its_tls_greeting_is_no_longer_pending() {
+    fn failure_before_tls_greeting_is_not_pending() {
         let plan = plan(|config| {
             config.urls = vec!["https://127.0.0.1/".parse().unwrap()];
             config.tls.trust = Trust::Anybody;
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_clients_move_single_bytes_or_tenths_of_a_second() {
+    fn slow_clients_move_bytes_or_tenths_of_a_second() {
         assert_eq!(Pace::new(10), Pace { bytes: 1, every: Nanos::from_millis(100) });
         assert_eq!(Pace::new(1), Pace { bytes: 1, every: Nanos::SECOND });
         assert_eq!(Pace::new(1_000), Pace { bytes: 100, every: Nanos::from_millis(100) });

@@ -64,7 +64,7 @@ fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
 }
 
 #[test]
-fn the_second_connection_resumes_the_first_unless_told_otherwise() {
+fn second_connection_resumes_unless_turned_off() {
     let identity = identity();
     let resuming = trusting(&identity, true);
     assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Full, b"hello".to_vec()));
@@ -103,7 +103,7 @@ fn what_is_wrong_with_the_roots_is_named() {
 
 /// The server closes the connection with the request unread, so sending fails after the reply.
 #[test]
-fn a_reply_is_received_although_the_rest_of_the_request_cannot_be_sent() {
+fn tls_reply_is_read_after_a_failed_send() {
     let identity = identity();
     let (ours, theirs) = UnixStream::pair().unwrap();
     let config = Arc::clone(&identity.config);

@@ -87,7 +87,7 @@ fn constant_has_no_dispersion() {
 
 /// The arrivals in bursts and between them, per period, follow the formula.
 #[test]
-fn bursts_have_their_rate_their_share_of_time_and_their_place() {
+fn bursts_have_their_rate_share_and_phase() {
     for (text, peak, fraction) in [("on-off:6,5%,10s", 6.0, 0.05), ("on-off:3,0.2,10s", 3.0, 0.2)] {
         let times = all(&parsed(text), 1000.0, 3, 0, Nanos::from_secs(100));
         assert!((times.len() as f64 - 100_000.0).abs() <= 1.0, "{text}: {}", times.len());
@@ -169,7 +169,7 @@ fn what_a_window_does_not_show_is_told() {
 }
 
 #[test]
-fn a_schedules_hurst_parameter_is_told_where_it_is_long_enough() {
+fn hurst_parameter_is_shown_for_long_schedules() {
     let hurst = |text, run_s| parsed(text).hurst(PerSecond(100.0), Nanos::from_secs(run_s), Seed(1));
     assert_eq!(hurst("poisson", 1000), None);
     assert_eq!(hurst("pareto:1.5", 30), Some((None, 0.75)));

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn populations_are_each_given_once_and_to_ones_own_server() {
+    fn populations_are_unique_and_need_an_own_server() {
         let mut config = open("http://127.0.0.1:80/", 1.0);
         config.populations =
             vec!["idle:5".parse().unwrap(), "hot:5".parse().unwrap(), "idle:5".parse().unwrap()];

@@ -80,7 +80,7 @@ fn program<'a>(routing: &'a Routing, shares: &'a [f64]) -> Program<'a> {
 }
 
 #[test]
-fn a_queue_admits_its_share_and_its_sink_gets_the_rest() {
+fn queue_admits_its_share_and_sink_gets_the_rest() {
     for v6 in [false, true] {
         let counts = spread(&program(&Routing::Even, &[0.25]), 0, v6);
         assert!((9_600..10_400).contains(&counts[0]), "{counts:?}");
@@ -114,7 +114,7 @@ fn the_final_ack_of_a_cookie_is_never_refused() {
 }
 
 #[test]
-fn several_queues_get_equal_parts_and_admit_their_own_shares() {
+fn queues_get_equal_parts_and_admit_own_shares() {
     let counts = spread(&program(&Routing::Even, &[1.0, 0.5, 0.0]), 0, false);
     for (count, expected) in counts.iter().zip([13_333.0, 6_667.0, 0.0, 0.0, 6_667.0, 13_333.0]) {
         assert!((f64::from(*count) - expected).abs() <= expected * 0.05, "{counts:?}");
@@ -133,7 +133,7 @@ fn steered_connections_stay_with_their_processor() {
 }
 
 #[test]
-fn a_larger_share_admits_all_that_a_smaller_one_admits() {
+fn larger_share_admits_all_of_a_smaller_one() {
     let seed = Seed(20);
     println!("seed {seed}");
     let mut draws = seed.rng();
@@ -162,7 +162,7 @@ fn another_salt_refuses_others() {
 }
 
 #[test]
-fn only_the_filler_goes_to_the_sink_that_is_being_filled() {
+fn only_the_filler_goes_to_a_sink_being_filled() {
     for source in ["127.0.0.1:4711", "[::1]:4711", "[2001:db8::7]:4711"] {
         let source: SocketAddr = source.parse().unwrap();
         let shares = [1.0, 1.0];
@@ -178,7 +178,7 @@ fn only_the_filler_goes_to_the_sink_that_is_being_filled() {
 }
 
 #[test]
-fn the_longest_program_that_the_kernel_takes_is_that_of_hundreds_of_queues() {
+fn longest_accepted_program_has_hundreds_of_queues() {
     let shares = vec![0.5; 400];
     let cpus = Routing::ByCpu((0..400).collect());
     assert!(program(&cpus, &shares).operations().len() <= 4096);

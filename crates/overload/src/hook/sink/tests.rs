@@ -105,7 +105,7 @@ fn refuses_and_admits(address: &str, client_v6: bool) {
 }
 
 #[test]
-fn listeners_beyond_the_queues_get_nobody_and_sinks_come_after_them() {
+fn extra_listeners_get_no_connection() {
     let (address, listeners) = listeners("127.0.0.1:0", 3);
     let first = listeners[0].as_fd();
     let sinks = Sinks::join(&[(address, first)], 1, listeners.len(), Routing::Even, 7, Vec::new()).unwrap();
@@ -128,7 +128,7 @@ fn has_ipv6() -> bool {
 }
 
 #[test]
-fn a_share_of_nothing_refuses_all_and_a_share_of_one_admits_all() {
+fn share_zero_refuses_all_and_share_one_admits_all() {
     refuses_and_admits("127.0.0.1:0", false);
 }
 
@@ -162,7 +162,7 @@ fn nobody_can_refuse_too() {
 }
 
 #[test]
-fn established_connections_go_on_while_everybody_else_is_refused() {
+fn established_connections_outlive_full_refusal() {
     let (address, listeners) = listeners("127.0.0.1:0", 1);
     let sinks = join(address, &listeners).unwrap();
     let mut client = TcpStream::connect(address).unwrap();
@@ -289,7 +289,7 @@ fn withdrawn_sinks_refuse_nobody_and_others_can_join() {
 }
 
 #[test]
-fn a_successor_gets_the_sinks_and_makes_those_that_it_lacks() {
+fn successor_inherits_sinks_and_makes_missing_ones() {
     let (address, listeners) = listeners("127.0.0.1:0", 2);
     let group = [(address, listeners[0].as_fd())];
     let cookies = |sinks: &Sinks| -> Vec<u64> {
@@ -327,7 +327,7 @@ fn sinks_that_die_with_their_process_refuse_nobody() {
 }
 
 #[test]
-fn a_second_set_of_sinks_is_refused_and_the_first_swallows_nobody() {
+fn second_set_of_sinks_is_refused() {
     let (address, listeners) = listeners("127.0.0.1:0", 1);
     let first = join(address, &listeners).unwrap();
     let error = join(address, &listeners).unwrap_err();
