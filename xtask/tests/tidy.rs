@@ -15,6 +15,9 @@ use tidy::source::{code, crates, files, first_file, folder, read, root, shown};
 
 const LINES_MOST: usize = 600;
 
+/// The most characters in the name of a test: `subject_condition_result`.
+const TEST_NAME_MOST: usize = 50;
+
 /// The most modules side by side in one room, for the crates that have a limit of their own, and for the others.
 const SIDE_BY_SIDE_MOST: ([(&str, usize); 1], usize) = ([("server", 16)], 12);
 
@@ -173,6 +176,19 @@ fn modules_do_not_use_the_list_of_them() {
 
 fn shown_room(krate: &str, room: &str) -> String {
     if room.is_empty() { krate.to_owned() } else { format!("{krate}::{room}") }
+}
+
+#[test]
+fn a_test_name_has_at_most_50_characters() {
+    let is_rust = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "rs");
+    let long = files(&root()).into_iter().filter(is_rust).flat_map(|path| {
+        let text = read(&path);
+        let names = text.split("#[test]").skip(1);
+        let names = names.filter_map(|test| test.split_once("fn ")?.1.split('(').next());
+        let long = names.filter(|name| name.len() > TEST_NAME_MOST);
+        long.map(|name| format!("{}: {name}", shown(&path))).collect::<Vec<_>>()
+    });
+    check("these names are too long to be read in a failing line", long, &[]);
 }
 
 #[test]

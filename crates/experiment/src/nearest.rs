@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_likely_name_is_proposed_and_an_unlikely_one_is_not() {
+    fn only_a_likely_name_is_proposed() {
         let known = ["duration", "trials", "warmup"];
         assert_eq!(nearest("durations", known), Some("duration"));
         assert_eq!(nearest("trails", known), Some("trials"));

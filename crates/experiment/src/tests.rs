@@ -53,7 +53,7 @@ fn the_quick_form_has_fewer_values_servers_and_trials() {
 }
 
 #[test]
-fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
+fn unknown_key_names_its_line_and_the_nearest_key() {
     assert_eq!(mistake("quick = ", "quik = "), "line 6: unknown key 'quik'; did you mean 'quick'?");
     assert_eq!(
         mistake("[quick]\ntrials", "[quick]\ntrails"),
@@ -65,7 +65,7 @@ fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
 }
 
 #[test]
-fn a_derived_metric_is_a_sum_of_those_that_a_trial_has() {
+fn derived_metric_sums_the_metrics_of_a_trial() {
     const COST: &str = "[[metric]]\nname = 'cost'\ntitle = 'cost'\nunit = 'microseconds'\n";
     let with = |sum: &str| {
         let drawn = SMALL.replace("y = \"goodput_per_s\"", "y = \"cost\"");
@@ -197,7 +197,7 @@ fn a_multiple_of_the_capacity_is_told_by_the_load() {
 }
 
 #[test]
-fn an_outage_ends_within_a_trial_that_keeps_its_length() {
+fn outage_ends_within_a_trial_of_fixed_length() {
     let behind = SMALL.replacen(
         "[[server]]",
         "[[server]]\nbehind = [0.1]\nkind = \"command\"\ncommand = [\"x\", \"{behind1}\"]",

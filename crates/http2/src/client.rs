@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_that_is_sent_leaves_memory_though_some_always_waits() {
+    fn sent_output_leaves_memory_while_some_waits() {
         let mut greeting = Vec::new();
         frame::write_settings(&mut greeting, &[(setting::INITIAL_WINDOW_SIZE, 1 << 30)]);
         frame::frame(&mut greeting, kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());

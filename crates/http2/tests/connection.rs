@@ -117,7 +117,7 @@ fn output_in_memory_is_bounded() {
 }
 
 #[test]
-fn output_that_is_sent_leaves_memory_though_some_always_waits() {
+fn sent_output_leaves_memory_while_some_waits() {
     let mut peer = Peer::new();
     peer.receive(&frame(4, 0, 0, &[0, 4, 0x40, 0, 0, 0]));
     peer.receive(&frame(8, 0, 0, &(1_u32 << 30).to_be_bytes()));
