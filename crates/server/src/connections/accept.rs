@@ -111,6 +111,23 @@ pub enum Accepted {
     Pause(Nanos),
 }
 
+impl Accepted {
+    /// Returns the connection, or the look that an accept without one makes of a phase.
+    ///
+    /// # Errors
+    /// The look.
+    pub fn or_look(self) -> Result<Arrived, Look> {
+        Err(match self {
+            Accepted::Connection(arrived) => return Ok(arrived),
+            Accepted::TurnedAway => Look::TurnedAway,
+            Accepted::Empty => Look::Empty,
+            Accepted::Dead => Look::Dead,
+            Accepted::NoRoom(short) => Look::Stop(PhaseEnd::NoRoom(short)),
+            Accepted::Pause(until) => Look::Stop(PhaseEnd::Pause(until)),
+        })
+    }
+}
+
 /// An accepted connection without a slot.
 struct Newcomer {
     socket: OwnedFd,
@@ -350,16 +367,12 @@ impl Acceptor {
             if this.share.is_full() && !batch.is_empty() {
                 return Look::Stop(PhaseEnd::AtLimit);
             }
-            match this.accept(&listeners[index], now, counts) {
-                Accepted::Connection(arrived) => {
+            match this.accept(&listeners[index], now, counts).or_look() {
+                Ok(arrived) => {
                     batch.push(arrived);
                     Look::Taken
                 }
-                Accepted::TurnedAway => Look::TurnedAway,
-                Accepted::Empty => Look::Empty,
-                Accepted::Dead => Look::Dead,
-                Accepted::NoRoom(short) => Look::Stop(PhaseEnd::NoRoom(short)),
-                Accepted::Pause(until) => Look::Stop(PhaseEnd::Pause(until)),
+                Err(look) => look,
             }
         });
         phase.count(counts);

@@ -30,7 +30,7 @@ use dispatch::Token;
 
 use super::machine::{Lent, Machine};
 use super::socket_service::SocketService;
-use crate::connections::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
+use crate::connections::accept::{Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::settings::LiveSettings;
 use crate::ground::counters::Board;
@@ -271,20 +271,17 @@ pub(super) trait EventLoop {
         loop {
             let state = self.state();
             let (now, counts) = (state.lender.now(), &mut state.lender.counts);
-            match state.accepting.arrivals.accept(index, now, counts) {
-                Accepted::Connection(arrived) => {
+            match state.accepting.arrivals.accept(index, now, counts).or_look() {
+                Ok(arrived) => {
                     self.admit(arrived);
                     return Look::Taken;
                 }
-                Accepted::TurnedAway => return Look::TurnedAway,
-                Accepted::Empty => return Look::Empty,
-                Accepted::Dead => return Look::Dead,
-                Accepted::Pause(until) => return Look::Stop(PhaseEnd::Pause(until)),
-                Accepted::NoRoom(short) => {
+                Err(Look::Stop(PhaseEnd::NoRoom(short))) => {
                     if let Some(look) = self.make_room(index, short) {
                         return look;
                     }
                 }
+                Err(look) => return look,
             }
         }
     }

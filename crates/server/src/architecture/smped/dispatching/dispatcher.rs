@@ -28,7 +28,7 @@ use super::messages::{Handed, Report};
 use super::pool::{Placement, Pool};
 use super::relief::Relief;
 use crate::architecture::smped::settings::{PATIENCE, START_PAUSE};
-use crate::connections::accept::{Accepted, Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
+use crate::connections::accept::{Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
 use crate::driver::full_pool::STILL;
 use crate::ground::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
@@ -339,16 +339,13 @@ impl Dispatching {
             }
             return self.make_room(index, Short::Connections);
         }
-        match self.parts.listeners.accept(index, self.now, &mut self.counts) {
-            Accepted::Connection(Arrived { socket, peer, .. }) => {
+        match self.parts.listeners.accept(index, self.now, &mut self.counts).or_look() {
+            Ok(Arrived { socket, peer, .. }) => {
                 self.place(Handed { socket, peer });
                 Look::Taken
             }
-            Accepted::TurnedAway => Look::TurnedAway,
-            Accepted::Empty => Look::Empty,
-            Accepted::Dead => Look::Dead,
-            Accepted::NoRoom(short) => self.make_room(index, short),
-            Accepted::Pause(until) => Look::Stop(PhaseEnd::Pause(until)),
+            Err(Look::Stop(PhaseEnd::NoRoom(short))) => self.make_room(index, short),
+            Err(look) => look,
         }
     }
 
