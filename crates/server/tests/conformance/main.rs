@@ -10,4 +10,5 @@
 mod cases;
 mod client;
 mod harness;
+mod legal;
 mod secure;

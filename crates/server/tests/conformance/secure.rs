@@ -17,13 +17,13 @@ use super::harness::{Files, Running, Variant, alone, on_every};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A certificate for localhost, and a client that believes it.
-struct Identity {
+pub struct Identity {
     folder: TempDir,
     client: Arc<ClientConfig>,
 }
 
 impl Identity {
-    fn new() -> Identity {
+    pub fn new() -> Identity {
         let folder = tempfile::tempdir().unwrap();
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
@@ -32,7 +32,7 @@ impl Identity {
     }
 
     /// The same server as of a variant, under TLS.
-    fn config(&self, variant: &Variant, files: &Files) -> ServeConfig {
+    pub fn config(&self, variant: &Variant, files: &Files) -> ServeConfig {
         let [certificate, key] = ["cert.pem", "key.pem"].map(|name| self.folder.path().join(name));
         ServeConfig {
             tls: vec![CertificateFiles { certificate, key, ocsp: None, host: None }],
