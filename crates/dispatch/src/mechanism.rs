@@ -4,15 +4,7 @@
 //! in [`for_each_mechanism`](crate::for_each_mechanism). That line brings the mechanism into the command
 //! line, the server's generic loop and the conformance suite.
 
-use std::io;
-use std::os::fd::RawFd;
-
-use base::Nanos;
-use serde::Serialize;
-use sys::poll::bits;
-
-use crate::{Capabilities, Event, Interest, Token, Waited, locality};
-
+mod contract;
 mod epoll;
 mod epoll_edge;
 mod fdm;
@@ -24,6 +16,8 @@ mod select;
 mod signals;
 mod uring_poll;
 
+pub use contract::{Change, Mechanism, MechanismCounts, RtFetch, Settings};
+use contract::{event, poll_bits, poll_event};
 pub use epoll::Epoll;
 pub use epoll_edge::EpollEdge;
 pub use fdm::Fdm;
@@ -32,7 +26,6 @@ pub use rt_per_fd::RtPerFd;
 pub use rt_signals::RtSignals;
 pub use rt_signals_select::RtSignalsSelect;
 pub use select::Select;
-pub use signals::RtFetch;
 pub use uring_poll::UringPoll;
 
 /// Calls a macro with the command-line name and the type of every mechanism, level-triggered or edge-triggered. What
@@ -53,117 +46,4 @@ macro_rules! for_each_mechanism {
             "uring-poll" => $crate::mechanism::UringPoll,
         }
     };
-}
-
-/// A change of one descriptor's interest.
-#[derive(Clone, Copy, Debug)]
-pub struct Change {
-    /// The descriptor's number.
-    pub fd: RawFd,
-    /// The token of its events.
-    pub token: Token,
-    /// The interest that the mechanism has now; `None` if it has not seen the descriptor in this life.
-    pub from: Option<Interest>,
-    /// The interest that it is to have; `None` to forget the descriptor.
-    pub to: Option<Interest>,
-    /// The descriptor must stay among the most often polled, however quiet it is. Only locality-aware
-    /// mechanisms use it.
-    pub locked: bool,
-}
-
-/// One way to learn of readiness. A [`Dispatcher`](crate::Dispatcher) calls `update` only for real
-/// differences.
-pub trait Mechanism: Sized {
-    /// The mechanism's capabilities.
-    const CAPABILITIES: Capabilities;
-
-    /// An empty interest set with default settings. Some mechanisms keep state for the calling thread; only
-    /// that thread may then wait.
-    ///
-    /// # Errors
-    /// No descriptor, no memory, or the mechanism is not available on this machine.
-    fn new() -> io::Result<Self>;
-
-    /// An empty interest set with the given settings. A mechanism uses the settings that concern it.
-    ///
-    /// # Errors
-    /// As [`Mechanism::new`].
-    fn configured(_settings: &Settings) -> io::Result<Self> {
-        Self::new()
-    }
-
-    /// Carries out one change with at most one system call. Mechanisms on signals need three calls for a new
-    /// descriptor.
-    ///
-    /// # Errors
-    /// The descriptor cannot be waited for (a regular file, a closed one), or a limit is reached.
-    fn update(&mut self, change: Change) -> io::Result<()>;
-
-    /// Tells that the owner is about to close a descriptor of the set that no other process has open.
-    fn closing(&mut self, fd: RawFd);
-
-    /// Waits for at most `timeout` and appends the ready descriptors to `events`. `None` waits forever.
-    ///
-    /// # Errors
-    /// None that a peer can cause.
-    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited>;
-
-    /// The mechanism's counters; zeros for a mechanism that counts nothing.
-    fn counts(&self) -> MechanismCounts {
-        MechanismCounts::default()
-    }
-}
-
-/// The settings of all mechanisms that have any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The way in which mechanisms on real-time signals fetch their queue.
-    pub rt_fetch: RtFetch,
-    /// Settings of the locality-aware mechanism.
-    pub locality: locality::Settings,
-    /// Waits without blocking, and sleeps for 500 us after each empty call from this number of consecutive ones on.
-    /// `None` waits as the mechanism does.
-    pub spin: Option<u32>,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { rt_fetch: RtFetch::Batch, locality: locality::Settings::default(), spin: None }
-    }
-}
-
-/// Counters of a mechanism since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MechanismCounts {
-    /// Overflows of a queue. Every descriptor was polled after each.
-    pub overflows: u64,
-    /// Reports that may belong to a past life of their descriptor number or come from another sender. The
-    /// mechanism did not pass them on as they were.
-    pub disbelieved: u64,
-}
-
-/// An event from epoll's or poll's report. A failed descriptor counts as readable and writable, because the
-/// next call returns the error.
-fn event(token: Token, readable: bool, writable: bool, failed: bool) -> Event {
-    Event { token, readable: readable || failed, writable: writable || failed, failed }
-}
-
-/// The interest in poll's bits.
-fn poll_bits(interest: Interest) -> i16 {
-    match interest {
-        Interest::None => 0,
-        Interest::Read => bits::IN | bits::RDHUP,
-        Interest::Write => bits::OUT,
-        Interest::Both => bits::IN | bits::RDHUP | bits::OUT,
-    }
-}
-
-/// The event for poll's bits.
-fn poll_event(token: Token, reported: i16) -> Event {
-    event(
-        token,
-        reported & (bits::IN | bits::RDHUP) != 0,
-        reported & bits::OUT != 0,
-        reported & (bits::ERR | bits::HUP | bits::NVAL) != 0,
-    )
 }

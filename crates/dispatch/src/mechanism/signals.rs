@@ -32,19 +32,10 @@ use sys::poll::{self, PollFd, bits};
 use sys::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
-use super::{Change, Mechanism, MechanismCounts, Settings, poll_bits, poll_event};
+use super::{Change, Mechanism, MechanismCounts, RtFetch, Settings, poll_bits, poll_event};
 use crate::capabilities::Capabilities;
 use crate::patience::Patience;
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
-
-/// The way in which the queue is fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RtFetch {
-    /// Up to 64 announcements per call, from a signalfd.
-    Batch,
-    /// One announcement per call, by sigtimedwait, as in the paper.
-    One,
-}
 
 /// Maximum announcements per read of the queue, which take 8 KiB.
 const BATCH: usize = 64;
