@@ -1,7 +1,7 @@
 /*
  * Admission of SYNs to accept queues by a token bucket, in which new clients come first; the same code for every hook.
  *
- *    SYN to one of `listeners`? ── no ──────────────────────────────> untouched
+ *    SYN to the server (`is_ours`)? ─ no ──────────────────────────────> untouched
  *       │ yes
  *    queue = that of the receiving processor, or identity mod `queue_count`
  *       │
@@ -13,6 +13,8 @@
  *    theoretical arrival time > now + that? ── no: + interval   |
  *       │ yes                                                   |
  *    new, and new SYNs are free? ── yes ────────────────────────┘
+ *       │ no
+ *    from an exempt network? ── yes ─────────────────────────────> passed, and the next one again
  *       │ no
  *    remembered and dropped: the client's kernel sends its SYN again after 1, 3, 7 s
  *
@@ -35,10 +37,11 @@
 #pragma once
 #include "kernel.h"
 
-/* Maximum number of addresses with their ports. */
-#define LISTENERS 1024
 /* Other processors may take a token while this one tries to. A SYN that loses this many times is dropped. */
 #define ATTEMPTS 8
+
+/* Maximum number of networks that are never refused. */
+#define EXEMPT_NETWORKS 256
 
 /* Words of refused identities, a power of 2. */
 #define REFUSED_BITS 18
@@ -54,6 +57,8 @@ const volatile u32 queue_count = 1;
 const volatile u32 processor_count = 1;
 /* Mixed into identities. */
 const volatile u32 salt = 0;
+/* The networks in `exempt`. */
+const volatile u32 exempt_networks = 0;
 
 /* The limits of one accept queue. All zeros admit everything. */
 struct queue {
@@ -73,13 +78,6 @@ struct counters {
     u64 dropped;
     u64 rest_of_line[6];
 };
-
-struct {
-    NUMBER(type, BPF_MAP_TYPE_HASH);
-    NUMBER(max_entries, LISTENERS);
-    TYPE(key, struct listener);
-    TYPE(value, u32);
-} listeners SEC(".maps");
 
 /* The loader makes one for each queue. */
 struct {
@@ -127,9 +125,25 @@ struct {
     TYPE(value, u64);
 } clients SEC(".maps");
 
+/* The networks whose SYNs are never refused, such as those of health checks. */
+struct network {
+    /* Bits of the address that count. */
+    u32 prefix;
+    struct address address;
+};
+
+struct {
+    NUMBER(type, BPF_MAP_TYPE_LPM_TRIE);
+    NUMBER(max_entries, EXEMPT_NETWORKS);
+    NUMBER(map_flags, BPF_F_NO_PREALLOC);
+    TYPE(key, struct network);
+    TYPE(value, u32);
+} exempt SEC(".maps");
+
 /* A packet that opens a connection. */
 struct syn {
     struct listener to;
+    struct address from;
     /* The words that identify it, in network order. */
     u32 address, ports, sequence;
     /* The client: an IPv4 address, or a hash of an IPv6 network of 64 bits. */
@@ -249,9 +263,17 @@ inlined bool has_room(const struct syn *syn, u32 identity, struct queue *queue, 
     return false;
 }
 
-/* Decides on a SYN, and counts it if it is for one of our listeners. */
+inlined bool is_exempt(const struct syn *syn) {
+    struct network client = {128, syn->from};
+    return exempt_networks && map_lookup(&exempt, &client);
+}
+
+/* Returns true if the SYN is for the server. Each program has its own rule. */
+inlined bool is_ours(const struct syn *syn);
+
+/* Decides on a SYN, and counts it if it is for the server. */
 inlined bool admit(const struct syn *syn) {
-    if (!map_lookup(&listeners, &syn->to))
+    if (!is_ours(syn))
         return true;
     u32 processor = get_smp_processor_id(), id = identity(syn);
     u32 number = queue_of(id, processor);
@@ -261,7 +283,7 @@ inlined bool admit(const struct syn *syn) {
     if (!queue || !ours)
         return true;
     u64 interval = READ_ONCE(queue->interval_ns);
-    bool admitted = interval == 0 || has_room(syn, id, queue, interval);
+    bool admitted = interval == 0 || has_room(syn, id, queue, interval) || is_exempt(syn);
     *(admitted ? &ours->passed : &ours->dropped) += 1;
     return admitted;
 }
@@ -301,6 +323,7 @@ inlined bool syn_over_ipv4(void *packet, struct syn *syn) {
         return false;
     /* With IP options, the bytes of the options identify it: the offsets are those of a header without options. */
     syn->address = syn->client = headers.ip.saddr;
+    syn->from = (struct address){{0, 0, MAPPED, headers.ip.saddr}};
     syn->ports = ports(&headers.tcp);
     syn->sequence = headers.tcp.seq;
     if (length > sizeof headers.ip && !load(packet, length, &headers.tcp, sizeof headers.tcp))
@@ -314,6 +337,7 @@ inlined bool syn_over_ipv6(void *packet, struct syn *syn) {
     struct ipv6_tcp headers;
     if (!load(packet, 0, &headers, sizeof headers) || headers.ip.nexthdr != IPPROTO_TCP)
         return false;
+    syn->from = headers.ip.saddr;
     syn->address = headers.ip.saddr.words[3];
     syn->client = headers.ip.saddr.words[0] * 0x9e3779b1 ^ headers.ip.saddr.words[1];
     syn->ports = ports(&headers.tcp);

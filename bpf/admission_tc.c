@@ -9,7 +9,7 @@
  * there. Finds the headers from the network header on, so that it works on devices without a link layer as
  * well (tun, wireguard).
  */
-#include "admission.h"
+#include "listeners.h"
 
 inlined bool load(void *packet, u32 offset, void *to, u32 length) {
     return skb_load_bytes_relative(packet, offset, to, length, BPF_HDR_START_NET) == 0;

@@ -10,7 +10,7 @@
  *
  * Passes packets with a VLAN tag: those are the VLAN device's.
  */
-#include "admission.h"
+#include "listeners.h"
 
 inlined bool load(void *packet, u32 offset, void *to, u32 length) {
     return xdp_load_bytes(packet, sizeof(struct ethhdr) + offset, to, length) == 0;

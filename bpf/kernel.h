@@ -34,8 +34,10 @@ enum {
     BPF_MAP_TYPE_ARRAY = 2,
     BPF_MAP_TYPE_PERCPU_ARRAY = 6,
     BPF_MAP_TYPE_LRU_HASH = 9,
+    BPF_MAP_TYPE_LPM_TRIE = 11,
     BPF_MAP_TYPE_XSKMAP = 17,
     BPF_MAP_TYPE_REUSEPORT_SOCKARRAY = 20,
+    BPF_MAP_TYPE_SK_STORAGE = 24,
     BPF_MAP_TYPE_RINGBUF = 27,
     BPF_F_NO_PREALLOC = 1 << 0,
     BPF_F_MMAPABLE = 1 << 10,
@@ -76,7 +78,9 @@ static long (*const spin_lock)(void *lock) = (void *)93;
 static long (*const spin_unlock)(void *lock) = (void *)94;
 static struct bpf_sock *(*const skc_lookup_tcp)(void *context, const void *tuple, u32 size, u64 netns, u64 flags) =
     (void *)99;
+static struct bpf_sock *(*const sk_fullsock)(struct bpf_sock *socket) = (void *)95;
 static struct bpf_tcp_sock *(*const tcp_sock)(struct bpf_sock *socket) = (void *)96;
+static void *(*const sk_storage_get)(void *map, struct bpf_sock *socket, const void *value, u64 flags) = (void *)107;
 static long (*const ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) = (void *)130;
 static long (*const csum_level)(void *skb, u64 level) = (void *)135;
 static u64 (*const ktime_get_coarse_ns)(void) = (void *)160;
@@ -92,6 +96,8 @@ enum { BPF_F_RECOMPUTE_CSUM = 1 };
 enum { BPF_CSUM_LEVEL_QUERY = 0 };
 /* Of map_update: fails if the key exists. */
 enum { BPF_NOEXIST = 1 };
+/* Of sk_storage_get: makes an entry of zeros if the socket has none. */
+enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
 /* Of ringbuf_output: does not wake the reader, who looks by itself. */
 enum { BPF_RB_NO_WAKEUP = 1 };
 /* The network namespace of the device. */
@@ -124,7 +130,9 @@ inlined long end_unless(int more) {
 
 /* ---- contexts ---- */
 
-/* Of tc programs; in host order but for `protocol` and `vlan_proto`. */
+struct bpf_sock;
+
+/* Of programs at tc and at cgroups; in host order but for `protocol` and `vlan_proto`. */
 struct __sk_buff {
     u32 len;
     u32 pkt_type;
@@ -137,9 +145,11 @@ struct __sk_buff {
     u32 priority;
     u32 ingress_ifindex;
     u32 ifindex;
+    u32 unused[31];
+    struct bpf_sock *sk;
 };
 
-/* A socket. */
+/* A socket; `src_port` is in host order, addresses are in network order. */
 struct bpf_sock {
     u32 bound_dev_if;
     u32 family;
@@ -164,10 +174,16 @@ struct bpf_tcp_sock {
     u32 rtt_min;
     u32 snd_ssthresh;
     u32 rcv_nxt;
+    u32 snd_nxt;
+    u32 unused[14];
+    u64 bytes_received;
+    u64 bytes_acked;
 };
 
-/* `state` of a connection after its handshake, and after a FIN that answers the client's. */
-enum { TCP_ESTABLISHED = 1, TCP_LAST_ACK = 9 };
+enum { AF_INET = 2 };
+
+/* `state` of a connection after its handshake, after a FIN that answers the client's, and of a listener. */
+enum { TCP_ESTABLISHED = 1, TCP_LAST_ACK = 9, TCP_LISTEN = 10 };
 
 /* A connection, for skc_lookup_tcp; in network order. */
 struct ipv4_tuple {
@@ -185,6 +201,9 @@ enum { PACKET_HOST = 0 };
 
 /* Verdicts of a tcx link: go on to the next program, or drop the packet. */
 enum { TCX_NEXT = -1, TCX_DROP = 2 };
+
+/* Verdicts of a program at a cgroup. */
+enum { CGROUP_DROP = 0, CGROUP_PASS = 1 };
 
 struct xdp_md {
     u32 data;
@@ -261,3 +280,8 @@ struct tcphdr {
 };
 
 enum { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_PSH = 8, TCP_ACK = 16, TCP_URG = 32, TCP_ECE = 64 };
+
+/* Sequence numbers wrap around (RFC 9293, section 3.4). */
+inlined bool before(u32 a, u32 b) {
+    return (s32)(a - b) < 0;
+}

@@ -41,11 +41,6 @@ struct segment {
     bool sound;
 };
 
-/* Sequence numbers wrap around (RFC 9293, section 3.4). */
-inlined bool before(u32 a, u32 b) {
-    return (s32)(a - b) < 0;
-}
-
 enum { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SCALE = 3, OPTION_SACK = 5, OPTION_TIMESTAMPS = 8 };
 
 /* The first four bytes of two paddings and an option of this kind and length. */

@@ -37,8 +37,9 @@ use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
-use crate::device::{Reach, Surroundings};
+use crate::device::{Bound, Reach, Surroundings};
 use crate::error::{BpfError, errno};
+use crate::exempt::Exempt;
 use crate::object::{Loaded, Object, object};
 use crate::xdp::{self, Mode};
 use crate::{WORDS_PER_LINE, listener_key, tc};
@@ -168,6 +169,10 @@ impl Admission {
     /// # Panics
     /// Without a queue.
     pub fn load(hook: Hook, queues: &Queues) -> Result<Admission, BpfError> {
+        Admission::load_exempting(hook, queues, &Exempt::NONE)
+    }
+
+    fn load_exempting(hook: Hook, queues: &Queues, exempt: &Exempt) -> Result<Admission, BpfError> {
         assert!(queues.count > 0, "listeners have an accept queue");
         if queues.count > QUEUES {
             return Err(BpfError::TooMany { what: "admission by accept queue", limit: QUEUES });
@@ -176,9 +181,7 @@ impl Admission {
             Hook::Tc => TC,
             Hook::Xdp => XDP,
         };
-        let processors = aya::util::nr_cpus()
-            .map_err(|(path, error)| crate::error::system(format!("count processors by {path}"))(error))?;
-        let (count, cpus) = (queues.count as u32, processors as u32);
+        let (count, cpus) = (queues.count as u32, processors()?);
         let mut loaded = object.load_with(
             |loader| {
                 loader
@@ -186,22 +189,27 @@ impl Admission {
                     .map_max_entries("counters", count * cpus)
                     .map_max_entries("processors", cpus);
             },
-            &[("queue_count", count), ("processor_count", cpus), ("salt", queues.salt)],
+            &[
+                ("queue_count", count),
+                ("processor_count", cpus),
+                ("salt", queues.salt),
+                ("exempt_networks", exempt.count()),
+            ],
         )?;
         match hook {
             Hook::Tc => tc::load(&mut loaded, object.name)?,
             Hook::Xdp => xdp::load(&mut loaded)?,
         }
+        exempt.fill(&mut loaded)?;
         Array::try_from(loaded.take_map("processors"))
             .and_then(|mut map: Array<MapData, u32>| {
-                let own = queues.cpus.iter().zip(1..=count).filter(|(cpu, _)| **cpu < processors);
+                let own = queues.cpus.iter().zip(1..=count).filter(|(cpu, _)| **cpu < cpus as usize);
                 own.into_iter().try_for_each(|(cpu, queue)| map.set(*cpu as u32, queue, 0))
             })
             .map_err(|error| loaded.error("set the queues of processors", &error))?;
         let listeners = HashMap::try_from(loaded.take_map("listeners"))
             .map_err(|error| loaded.error("use the map of listeners", &error))?;
-        let (queues, counters) = (Arc::new(loaded.share("queues")?), Arc::new(loaded.share("counters")?));
-        let table = LimitTable { queues, counters, processors };
+        let table = LimitTable::of(&mut loaded, cpus as usize)?;
         Ok(Admission { hook, loaded, listeners, table, links: Vec::new(), followed: None })
     }
 
@@ -215,16 +223,36 @@ impl Admission {
         queues: &Queues,
         listeners: &[BorrowedFd<'_>],
     ) -> Result<(Admission, Vec<Attached>), BpfError> {
-        let mut admission = Admission::load(hook, queues)?;
-        let mut surroundings = Surroundings::of(listeners)?;
+        Admission::load(hook, queues)?.follow_first(Surroundings::of(listeners)?)
+    }
+
+    /// As [`of_listeners`](Self::of_listeners), for listeners of another process, with one queue. SYNs of the exempt
+    /// networks are never refused.
+    ///
+    /// # Errors
+    /// As [`of_listeners`](Self::of_listeners).
+    pub fn of_addresses(
+        hook: Hook,
+        salt: u32,
+        exempt: &Exempt,
+        bound: Vec<Bound>,
+    ) -> Result<(Admission, Vec<Attached>), BpfError> {
+        let queues = Queues { salt, ..Queues::one() };
+        Admission::load_exempting(hook, &queues, exempt)?.follow_first(Surroundings::of_bound(bound)?)
+    }
+
+    /// Attaches the program to the present devices, and remembers the surroundings.
+    fn follow_first(
+        mut self,
+        mut surroundings: Surroundings,
+    ) -> Result<(Admission, Vec<Attached>), BpfError> {
         let reach = surroundings.whole_reach()?;
         for address in &reach.addresses {
-            admission.add_listener(*address)?;
+            self.add_listener(*address)?;
         }
-        let attached =
-            reach.devices.iter().map(|device| admission.attach(device)).collect::<Result<_, _>>()?;
-        admission.followed = Some((surroundings, reach));
-        Ok((admission, attached))
+        let attached = reach.devices.iter().map(|device| self.attach(device)).collect::<Result<_, _>>()?;
+        self.followed = Some((surroundings, reach));
+        Ok((self, attached))
     }
 
     /// Attaches the program to devices that have got an address of the sockets of [`of_listeners`](Self::of_listeners)
@@ -302,7 +330,20 @@ impl Admission {
     }
 }
 
+/// The number of processors that this machine can have.
+pub(crate) fn processors() -> Result<u32, BpfError> {
+    let counted = aya::util::nr_cpus()
+        .map_err(|(path, error)| crate::error::system(format!("count processors by {path}"))(error))?;
+    Ok(counted as u32)
+}
+
 impl LimitTable {
+    /// Shares the memory of an object that includes `bpf/admission.h`.
+    pub(crate) fn of(loaded: &mut Loaded, processors: usize) -> Result<LimitTable, BpfError> {
+        let (queues, counters) = (Arc::new(loaded.share("queues")?), Arc::new(loaded.share("counters")?));
+        Ok(LimitTable { queues, counters, processors })
+    }
+
     /// Sets the limits of a queue, from the next SYN on. Makes no system call.
     ///
     /// # Panics

@@ -37,9 +37,14 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// The surroundings of listeners, in the network namespace of the calling thread.
     pub fn of(listeners: &[BorrowedFd<'_>]) -> Result<Surroundings, BpfError> {
-        let route = Route::open().map_err(system("ask the kernel for its devices"))?;
         let bound = listeners.iter().map(|listener| bound_to(*listener)).collect::<Result<_, _>>();
-        Ok(Surroundings { route, bound: bound.map_err(system("read the address of a listener"))? })
+        Surroundings::of_bound(bound.map_err(system("read the address of a listener"))?)
+    }
+
+    /// The surroundings of sockets that are bound so, in the network namespace of the calling thread.
+    pub fn of_bound(bound: Vec<Bound>) -> Result<Surroundings, BpfError> {
+        let route = Route::open().map_err(system("ask the kernel for its devices"))?;
+        Ok(Surroundings { route, bound })
     }
 
     /// Finds the present addresses and devices. An address that no device has now is missing.
@@ -87,12 +92,15 @@ fn loopback(links: &[Link]) -> impl Iterator<Item = u32> {
     links.iter().filter(|link| link.name == "lo").map(|link| link.index)
 }
 
-/// The addresses a socket is bound to.
-struct Bound {
-    address: IpAddr,
-    port: u16,
-    /// An IPv6 socket that also takes IPv4.
-    dual: bool,
+/// The addresses that a socket is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// One address, or all of a family.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+    /// True for an IPv6 socket that also takes IPv4.
+    pub dual: bool,
 }
 
 impl Bound {

@@ -10,8 +10,9 @@
 //! | [`xsk_redirect`] | `xsk_redirect.c` | XDP |
 //! | [`kernel_cache`] | `kernel_cache.c` | tc ingress and egress |
 //! | [`final_acks`] | `final_ack.c` | the trace point of dropped packets |
+//! | [`guard`] | `guard.c` | the sockets of a cgroup |
 //!
-//! `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
+//! `exempt` has the networks that an admission never refuses. `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
 //! `error` explains failures, and `probe` tries each program on this machine.
 //!
 //! Leaves out the decision to use a program, and its settings.
@@ -25,7 +26,9 @@
 pub mod admission;
 pub mod device;
 mod error;
+mod exempt;
 pub mod final_acks;
+pub mod guard;
 pub mod kernel_cache;
 mod object;
 mod probe;
@@ -37,6 +40,7 @@ pub mod xsk_redirect;
 use std::net::{IpAddr, SocketAddr};
 
 pub use error::BpfError;
+pub use exempt::Exempt;
 pub use probe::{Facility, probe};
 
 /// 64-bit words in a cache line: the size of a record that a program and its readers share.

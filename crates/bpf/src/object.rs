@@ -1,14 +1,14 @@
 //! Loading of the objects under `bpf/`, and the memory that they share with this process.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 use aya::maps::{Map, MapData};
 use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use rustix::thread::{CapabilitySet, capabilities};
-use sys::bpf::AttachPoint;
+use sys::bpf::{AttachPoint, CgroupPackets};
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
@@ -88,10 +88,23 @@ impl Loaded {
 
     /// Attaches one of the object's loaded programs to a device.
     pub fn attach(&self, program: &str, device: &Link, point: AttachPoint) -> io::Result<OwnedFd> {
+        sys::bpf::attach(self.descriptor(program)?, device.index, point)
+    }
+
+    /// Attaches one of the object's loaded programs to a cgroup.
+    pub fn attach_to_cgroup(
+        &self,
+        program: &str,
+        cgroup: BorrowedFd<'_>,
+        packets: CgroupPackets,
+    ) -> io::Result<OwnedFd> {
+        sys::bpf::attach_to_cgroup(self.descriptor(program)?, cgroup, packets)
+    }
+
+    fn descriptor(&self, program: &str) -> io::Result<BorrowedFd<'_>> {
         let program =
             self.ebpf.program(program).unwrap_or_else(|| panic!("{} has a program {program}", self.name));
-        let loaded = program.fd().map_err(io::Error::other)?;
-        sys::bpf::attach(loaded.as_fd(), device.index, point)
+        Ok(program.fd().map_err(io::Error::other)?.as_fd())
     }
 
     /// Takes a map out, whole.

@@ -1,7 +1,7 @@
-//! The three requests of bpf(2) that a loader of programs does not make, or makes only with a new socket.
+//! The requests of bpf(2) that a loader of programs does not make, or makes only with a new socket.
 //!
-//! Owns running a loaded program on a packet that no network has seen, and attaching it to a device by the device's number,
-//! which a process can do that may open no socket. Owns the size of a map whose memory will be mapped
+//! Owns running a loaded program on a packet that no network has seen, attaching it to a device by the device's number,
+//! which a process can do that may open no socket, and attaching it to a cgroup by a link. Owns the size of a map whose memory will be mapped
 //! ([`SharedArray`](crate::shared::SharedArray) maps it). The `bpf` crate owns loading and maps.
 
 use std::io;
@@ -19,6 +19,8 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 const BPF_TCX_EGRESS: u32 = 47;
+const BPF_CGROUP_INET_INGRESS: u32 = 0;
+const BPF_CGROUP_INET_EGRESS: u32 = 1;
 /// From <linux/if_link.h>.
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
@@ -54,7 +56,8 @@ struct TestRunRequest {
 #[derive(Default)]
 struct LinkRequest {
     program: u32,
-    device: u32,
+    /// A device's number, or a cgroup's descriptor.
+    target: u32,
     kind: u32,
     flags: u32,
     relative: u32,
@@ -118,8 +121,38 @@ pub fn attach(program: BorrowedFd<'_>, device: u32, point: AttachPoint) -> io::R
         AttachPoint::XdpDriver => (BPF_XDP, XDP_FLAGS_DRV_MODE),
         AttachPoint::XdpGeneric => (BPF_XDP, XDP_FLAGS_SKB_MODE),
     };
-    let program = program.as_raw_fd() as u32;
-    let mut request = LinkRequest { program, device, kind, flags, ..LinkRequest::default() };
+    link(LinkRequest { program: program.as_raw_fd() as u32, target: device, kind, flags, ..Default::default() })
+}
+
+/// The direction of packets that a program at a cgroup sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupPackets {
+    /// Received ones, before their socket gets them.
+    Received,
+    /// Sent ones.
+    Sent,
+}
+
+/// Attaches a program to the sockets that processes of a cgroup make, and of those below it, beside other programs. The
+/// kernel detaches it when the returned descriptor is closed, or the cgroup is removed.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_NET_ADMIN; EBADF if the descriptor is not that of a folder of the cgroup2 file system;
+/// EINVAL before Linux 5.7.
+pub fn attach_to_cgroup(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    packets: CgroupPackets,
+) -> io::Result<OwnedFd> {
+    let kind = match packets {
+        CgroupPackets::Received => BPF_CGROUP_INET_INGRESS,
+        CgroupPackets::Sent => BPF_CGROUP_INET_EGRESS,
+    };
+    let (program, target) = (program.as_raw_fd() as u32, cgroup.as_raw_fd() as u32);
+    link(LinkRequest { program, target, kind, ..Default::default() })
+}
+
+fn link(mut request: LinkRequest) -> io::Result<OwnedFd> {
     let link = bpf(BPF_LINK_CREATE, &mut request)?;
     // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })

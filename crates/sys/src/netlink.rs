@@ -8,12 +8,14 @@
 //! uses it later. Requests on a socket are answered one at a time, in order. An answer that is shorter than
 //! its header says is an error, never a panic.
 //!
-//! The modules: `inventory` lists links and addresses, `routes` has routes and devices.
+//! The modules: `inventory` lists links and addresses, `routes` has routes and devices, and `listeners` lists TCP listeners.
 
 mod inventory;
+mod listeners;
 mod routes;
 
 pub use inventory::{Link, LinkAddress};
+pub use listeners::Listener;
 pub use routes::{Destination, Device};
 
 use std::io;

@@ -1,0 +1,194 @@
+//! The guard at a cgroup: the requests and answers that it counts on real connections, and the SYNs that it refuses.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::Nanos;
+use bpf::Exempt;
+use bpf::admission::Limits;
+use bpf::guard::{Counts, Guard};
+use common::or_skip;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use sys::netlink::SocketDiagnostics;
+
+/// The programs see the whole cgroup, but only one port each. One test at a time keeps their SYNs apart.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The folder and the number of this process's cgroup.
+fn own_cgroup() -> Option<(PathBuf, u64)> {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let Some(mount) = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")) else {
+        println!("skipped: no cgroup2 hierarchy is mounted here");
+        return None;
+    };
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap();
+    let folder = PathBuf::from(mount.split(' ').nth(1).unwrap()).join(path);
+    let number = rustix::fs::stat(&folder).unwrap().st_ino;
+    Some((folder, number))
+}
+
+/// A listener and its guard.
+fn guarded(exempt: &Exempt) -> Option<(TcpListener, SocketAddr, Guard)> {
+    let (folder, number) = own_cgroup()?;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut guard = or_skip(Guard::load(address, 7, exempt))?;
+    or_skip(guard.attach(number, std::fs::File::open(folder).unwrap().as_fd()))?;
+    Some((listener, address, guard))
+}
+
+/// Sends a request and waits until the server has it.
+fn ask(client: &mut TcpStream, server: &mut TcpStream) {
+    client.write_all(b"request").unwrap();
+    server.read_exact(&mut [0; 7]).unwrap();
+}
+
+/// Sends an answer of two segments and waits until the client has it.
+fn answer(client: &mut TcpStream, server: &mut TcpStream) {
+    for part in [b"answer", b"'s end"] {
+        server.write_all(part).unwrap();
+        client.read_exact(&mut [0; 6]).unwrap();
+    }
+}
+
+fn pair(listener: &TcpListener, address: SocketAddr) -> (TcpStream, TcpStream) {
+    let client = TcpStream::connect(address).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn asked_answered_ended(counts: Counts) -> [u64; 3] {
+    [counts.asked, counts.answered, counts.ended]
+}
+
+#[test]
+fn each_request_and_answer_counts_once() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let (mut client, mut server) = pair(&listener, address);
+    for round in 1..=3 {
+        ask(&mut client, &mut server);
+        // More of the same request.
+        ask(&mut client, &mut server);
+        assert_eq!(asked_answered_ended(guard.counts()), [round, round - 1, 0]);
+        answer(&mut client, &mut server);
+        assert_eq!(asked_answered_ended(guard.counts()), [round, round, 0]);
+    }
+    let counts = guard.counts();
+    assert_eq!((counts.first, counts.ahead, counts.waiting()), (1, 0, 0));
+    let times = guard.times();
+    assert!(times.quantile(0.5).unwrap() > Nanos(0) && times.quantile(1.0).unwrap().0 >= counts.time_ns / 3);
+}
+
+#[test]
+fn silent_connections_are_no_requests() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let pairs: Vec<_> = (0..5).map(|_| pair(&listener, address)).collect();
+    drop(pairs);
+    assert_eq!(guard.counts(), Counts::default());
+}
+
+#[test]
+fn requests_end_with_their_connection() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let (mut client, mut server) = pair(&listener, address);
+    ask(&mut client, &mut server);
+    // The server hangs up.
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    assert_eq!(asked_answered_ended(guard.counts()), [1, 0, 1]);
+    let (mut client, mut server) = pair(&listener, address);
+    ask(&mut client, &mut server);
+    // The client resets: a linger of 0.
+    rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+    drop(client);
+    assert!(server.read(&mut [0]).is_err());
+    assert_eq!(asked_answered_ended(guard.counts()), [2, 0, 2]);
+}
+
+#[test]
+fn overtaken_requests_are_told_from_a_queue() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let mut pairs: Vec<_> = (0..4).map(|_| pair(&listener, address)).collect();
+    for (client, server) in &mut pairs {
+        ask(client, server);
+    }
+    for (client, server) in &mut pairs {
+        answer(client, server);
+    }
+    let queue = guard.counts();
+    assert_eq!((queue.ahead, queue.overtaking), (6, 6), "answered in order: each waited for all before it");
+    // The first one waits for something else, and the others pass it.
+    for (client, server) in &mut pairs {
+        ask(client, server);
+    }
+    for (client, server) in &mut pairs[1..] {
+        answer(client, server);
+    }
+    let passed = guard.counts();
+    assert_eq!((passed.ahead - queue.ahead, passed.overtaking - queue.overtaking), (6, 3));
+}
+
+/// Begins to connect. Returns true if the SYN passed.
+fn passes(guard: &Guard, address: SocketAddr) -> bool {
+    let before = guard.table().totals(0);
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    // On loopback the SYN meets the program before this call returns.
+    let _ = connect(&socket, &address);
+    let after = guard.table().totals(0);
+    assert_eq!(after.passed + after.dropped, before.passed + before.dropped + 1);
+    after.passed > before.passed
+}
+
+/// Limits that have one token in a minute.
+fn one_token() -> Limits {
+    Limits { interval: Nanos::from_secs(60), burst: Nanos(0), new_are_free: false }
+}
+
+#[test]
+fn refused_syns_end_with_the_guard() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    assert!((0..3).all(|_| passes(&guard, address)), "without limits");
+    guard.table().limit(0, &one_token());
+    assert!(passes(&guard, address), "the one token");
+    assert!((0..3).all(|_| !passes(&guard, address)));
+    drop(guard);
+    TcpStream::connect_timeout(&address, Duration::from_secs(10)).unwrap();
+    drop(listener);
+}
+
+#[test]
+fn exempt_networks_are_never_refused() {
+    let _alone = alone();
+    let exempt = Exempt::new(vec![("127.0.0.0".parse().unwrap(), 8)]).unwrap();
+    let Some((_listener, address, guard)) = guarded(&exempt) else { return };
+    guard.table().limit(0, &one_token());
+    assert!((0..5).all(|_| passes(&guard, address)));
+    let elsewhere = Exempt::new(vec![("10.0.0.0".parse().unwrap(), 8), ("2001:db8::".parse().unwrap(), 32)]).unwrap();
+    let Some((_listener, address, guard)) = guarded(&elsewhere) else { return };
+    guard.table().limit(0, &one_token());
+    assert!(passes(&guard, address) && !passes(&guard, address));
+}
+
+#[test]
+fn listener_names_its_cgroup() {
+    let Some((_, number)) = own_cgroup() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut diagnostics = SocketDiagnostics::open().unwrap();
+    let found = diagnostics.listeners(listener.local_addr().unwrap().port()).unwrap();
+    assert_eq!(found[0].cgroup, number);
+}
