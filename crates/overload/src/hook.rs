@@ -6,15 +6,18 @@
 //! | hook | obeys | server CPU per refused SYN | needs |
 //! |---|---|---|---|
 //! | [`SinkHook`] | the share | 0.7 to 0.8 us | nothing |
-//! | token bucket in tc or XDP | rate and burst | 0.25 to 0.37 us | a device, CAP_BPF, CAP_NET_ADMIN |
+//! | [`BucketHook`] in tc or XDP | rate and burst | 0.25 to 0.37 us | a device, CAP_BPF, CAP_NET_ADMIN |
+//! | [`BucketHook`] at a cgroup | rate and burst | 0.85 us | CAP_BPF, CAP_NET_ADMIN |
 //! | [`NoHook`] | nothing | 0.8 us, when the queue is full | nothing |
 //!
 //! A retransmitted SYN is already a second late, so new SYNs come first. A sink cannot remember a SYN: it selects by the
 //! identity of a SYN (see [`program`]), so that a retransmitted SYN gets the same answer as the first one. The program on
 //! devices remembers the SYNs that it refused, and gives them the tokens that new SYNs leave (decision 0044).
 //!
-//! `sink` holds the sinks, and [`program`] their selection of SYNs.
+//! `sink` holds the sinks, and [`program`] their selection of SYNs. `bucket` sets the limits of a program on devices or at
+//! a cgroup.
 
+mod bucket;
 pub mod program;
 mod sink;
 
@@ -22,6 +25,7 @@ use std::io;
 
 use base::{Nanos, PerSecond};
 
+pub use bucket::BucketHook;
 pub use sink::{Routing, SinkError, SinkHook, Sinks};
 
 /// The SYNs that a hook lets pass to one accept queue.

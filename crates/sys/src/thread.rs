@@ -110,6 +110,26 @@ pub fn interruptible() -> io::Result<()> {
     check(unsafe { libc::sigaction(libc::SIGURG, &action, std::ptr::null_mut()) }).map(drop)
 }
 
+/// Runs `work` on a thread of its own that makes files and sockets as another user (setfsuid(2)), and waits for it.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_SETUID, unless the user is this process's own.
+pub fn as_file_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let helper = scope.spawn(|| {
+            // SAFETY: setfsuid(2) changes this thread alone, which ends after `work`.
+            unsafe { libc::setfsuid(uid) };
+            // The call reports no error. One with an invalid number changes nothing, and returns the present user.
+            // SAFETY: as above.
+            match unsafe { libc::setfsuid(u32::MAX) } as u32 == uid {
+                true => Ok(work()),
+                false => Err(io::ErrorKind::PermissionDenied.into()),
+            }
+        });
+        helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,14 +16,13 @@
 //!
 //! Invariant: the links die with this process, however it ends.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use base::lock;
-use bpf::admission::{self, Admission, Attached, Changes, LimitTable, Limits, NewDevice, Queues};
+use bpf::admission::{self, Admission, Attached, Changes, LimitTable, NewDevice, Queues};
 use overload::hook::program::Program;
-use overload::hook::{self, Hook, Routing};
+use overload::hook::{BucketHook, Routing};
 
 use crate::ground::choices::OverloadHook;
 use crate::ground::listener::{Listener, one_for_each_address};
@@ -107,8 +106,8 @@ impl DeviceHooks {
     }
 
     /// Returns the hook of one queue.
-    pub fn hook(&self, queue: usize) -> DeviceHook {
-        DeviceHook { hooks: self.clone(), queue, limits: false }
+    pub fn hook(&self, queue: usize) -> BucketHook {
+        BucketHook::new(self.name, self.table.clone(), queue)
     }
 
     /// Admits every SYN to a queue.
@@ -117,49 +116,11 @@ impl DeviceHooks {
     }
 }
 
-/// Refuses SYNs to one accept queue.
-pub struct DeviceHook {
-    hooks: DeviceHooks,
-    queue: usize,
-    /// True while the queue has limits.
-    limits: bool,
-}
-
-impl Hook for DeviceHook {
-    fn name(&self) -> &'static str {
-        self.hooks.name
-    }
-
-    fn admit(&mut self, admission: &hook::Admission) -> io::Result<()> {
-        let limits = !admission.is_all();
-        if limits {
-            let limits = Limits {
-                interval: admission.interval(),
-                burst: admission.burst_time(),
-                new_are_free: admission.new_are_free,
-            };
-            self.hooks.table.limit(self.queue, &limits);
-        } else if self.limits {
-            self.hooks.table.admit_all(self.queue);
-        }
-        self.limits = limits;
-        Ok(())
-    }
-
-    fn refused(&mut self) -> io::Result<u64> {
-        Ok(self.hooks.table.totals(self.queue).dropped)
-    }
-
-    fn seen(&self) -> Option<u64> {
-        let totals = self.hooks.table.totals(self.queue);
-        Some(totals.passed + totals.dropped)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use base::{Nanos, PerSecond};
+    use overload::hook::{self, Hook};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with};
     use std::net::SocketAddr;
     use std::os::fd::{AsRawFd, OwnedFd};
