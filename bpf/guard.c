@@ -23,16 +23,19 @@
  *
  * Each request keeps the number of requests that were waiting before it. When it is answered, the answers that were given
  * meanwhile tell how many of those it has not overtaken. In a queue all of them are answered first. Requests that wait
- * for something else than their turn, such as half a request, are overtaken.
+ * for something else than their turn, such as half a request, are overtaken. Long polls and uploads say nothing about a
+ * queue, so that only prompt answers tell.
  */
 #include "admission.h"
 
-/* The listeners' port, in host order, and their address; all zeros for any. Set by the loader. */
+/* The longest time of a prompt answer, in ms. Set by the loader, as are the next ones. */
+const volatile u32 prompt_ms = 1000;
+/* The listeners' port, in host order, and their address; all zeros for any. */
 const volatile u32 port = 0;
 const volatile u32 address_0 = 0, address_1 = 0, address_2 = 0, address_3 = 0;
 
 /* Words of `totals`. */
-enum { ASKED, ANSWERED, ENDED, FIRST, OVERTAKING, AHEAD, TIME, TOTALS = 8 };
+enum { ASKED, ANSWERED, ENDED, FIRST, PROMPT, OVERTAKING, AHEAD, TIME, TOTALS };
 
 /* Totals since the program was loaded, for all processors: each request compares two of them. */
 struct {
@@ -171,9 +174,12 @@ inlined void answer(struct connection *connection) {
     u64 *place = map_lookup(&times, &bucket);
     if (place)
         __sync_fetch_and_add(place, 1);
-    add(TIME, time);
-    add(AHEAD, ahead);
-    add(OVERTAKING, others < ahead ? others : ahead);
+    if (time <= prompt_ms * 1000000ULL) {
+        add(TIME, time);
+        add(AHEAD, ahead);
+        add(OVERTAKING, others < ahead ? others : ahead);
+        add(PROMPT, 1);
+    }
     add(ANSWERED, 1);
     connection->since = 0;
 }

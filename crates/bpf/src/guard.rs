@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::programs::CgroupSkb;
+use base::Nanos;
 use rustix::io::Errno;
 use sys::bpf::CgroupPackets;
 use sys::shared::SharedArray;
@@ -48,11 +49,13 @@ pub struct Counts {
     pub ended: u64,
     /// Connections that have asked.
     pub first: u64,
-    /// Summed over all answers: the requests ahead of theirs that were not overtaken by it.
+    /// Requests whose answer has begun promptly.
+    pub prompt: u64,
+    /// Summed over prompt answers: the answers that others got meanwhile, at most the request's part of `ahead`.
     pub overtaking: u64,
-    /// Summed over all answers: the requests that waited when theirs came.
+    /// Summed over prompt answers: the requests that waited when theirs came.
     pub ahead: u64,
-    /// Summed over all answers: the time from the request to the answer's first byte, in ns.
+    /// Summed over prompt answers: the time from the request to the answer's first byte, in ns.
     pub time_ns: u64,
 }
 
@@ -75,7 +78,7 @@ impl Times {
 
     /// The time that a fraction of the answers, from 0 to 1, did not exceed; `None` without an answer. At most an eighth
     /// above the true time.
-    pub fn quantile(&self, fraction: f64) -> Option<base::Nanos> {
+    pub fn quantile(&self, fraction: f64) -> Option<Nanos> {
         let all: u64 = self.0.iter().sum();
         let wanted = ((all as f64 * fraction).ceil() as u64).max(1);
         let mut seen = 0;
@@ -84,7 +87,7 @@ impl Times {
             seen >= wanted
         };
         let bucket = self.0.iter().position(reached).filter(|_| all > 0)?;
-        Some(base::Nanos(upper_end(bucket as u32)))
+        Some(Nanos(upper_end(bucket as u32)))
     }
 }
 
@@ -107,11 +110,17 @@ pub struct Guard {
 
 impl Guard {
     /// Loads the programs, attached to nothing. They look at sockets at this port, and at this address unless it is
-    /// 0.0.0.0 or `::`. `salt` is mixed into the identities of SYNs.
+    /// 0.0.0.0 or `::`. An answer is prompt if it begins within `prompt`, in whole milliseconds. `salt` is mixed into the
+    /// identities of SYNs.
     ///
     /// # Errors
     /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::TooMany`] exempt networks, [`BpfError::System`].
-    pub fn load(listener: SocketAddr, salt: u32, exempt: &Exempt) -> Result<Guard, BpfError> {
+    pub fn load(
+        listener: SocketAddr,
+        prompt: Nanos,
+        salt: u32,
+        exempt: &Exempt,
+    ) -> Result<Guard, BpfError> {
         let any = listener.ip().is_unspecified();
         let [a, b, c, d] = if any { [0; 4] } else { address_words(listener.ip()) };
         let cpus = crate::admission::processors()?;
@@ -120,6 +129,7 @@ impl Guard {
             ("processor_count", cpus),
             ("salt", salt),
             ("exempt_networks", exempt.count()),
+            ("prompt_ms", u32::try_from(prompt.0 / Nanos::MILLISECOND.0).unwrap_or(u32::MAX)),
             ("port", listener.port().into()),
             ("address_0", a),
             ("address_1", b),
@@ -177,10 +187,10 @@ impl Guard {
     /// Reads the totals. Makes no system call.
     pub fn counts(&self) -> Counts {
         // A request that ends between two loads then counts as waiting, and never as less than none.
-        let [_, answered, ended, first, overtaking, ahead, time_ns, _]: [u64; WORDS_PER_LINE] =
+        let [_, answered, ended, first, prompt, overtaking, ahead, time_ns]: [u64; WORDS_PER_LINE] =
             std::array::from_fn(|word| self.totals[word].load(Ordering::Acquire));
         let asked = self.totals[0].load(Ordering::Acquire);
-        Counts { asked, answered, ended, first, overtaking, ahead, time_ns }
+        Counts { asked, answered, ended, first, prompt, overtaking, ahead, time_ns }
     }
 
     /// Reads the times of all answers. Makes no system call.
@@ -221,8 +231,8 @@ mod tests {
     #[test]
     fn quantiles_are_the_ends_of_buckets() {
         let times = times(&[(10 << STEPS, 98), (20 << STEPS, 2)]);
-        assert_eq!(times.quantile(0.5), Some(base::Nanos(1_151)));
-        assert_eq!(times.quantile(0.99), Some(base::Nanos((1 << 20) * 9 / 8 - 1)));
+        assert_eq!(times.quantile(0.5), Some(Nanos(1_151)));
+        assert_eq!(times.quantile(0.99), Some(Nanos((1 << 20) * 9 / 8 - 1)));
         assert_eq!(times.since(&times).quantile(0.5), None);
     }
 

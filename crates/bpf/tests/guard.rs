@@ -17,6 +17,9 @@ use common::or_skip;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use sys::netlink::SocketDiagnostics;
 
+/// No answer of a test takes longer.
+const PROMPT: Nanos = Nanos::from_secs(1_000_000);
+
 /// The programs see the whole cgroup, but only one port each. One test at a time keeps their SYNs apart.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -42,7 +45,7 @@ fn guarded(exempt: &Exempt) -> Option<(TcpListener, SocketAddr, Guard)> {
     let (folder, number) = own_cgroup()?;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut guard = or_skip(Guard::load(address, 7, exempt))?;
+    let mut guard = or_skip(Guard::load(address, PROMPT, 7, exempt))?;
     or_skip(guard.attach(number, std::fs::File::open(folder).unwrap().as_fd()))?;
     Some((listener, address, guard))
 }
@@ -87,6 +90,22 @@ fn each_request_and_answer_counts_once() {
     assert_eq!((counts.first, counts.ahead, counts.waiting()), (1, 0, 0));
     let times = guard.times();
     assert!(times.quantile(0.5).unwrap() > Nanos(0) && times.quantile(1.0).unwrap().0 >= counts.time_ns / 3);
+}
+
+#[test]
+fn late_answers_say_nothing_about_a_queue() {
+    let _alone = alone();
+    let Some((folder, number)) = own_cgroup() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let Some(mut guard) = or_skip(Guard::load(address, Nanos(0), 7, &Exempt::NONE)) else { return };
+    or_skip(guard.attach(number, std::fs::File::open(folder).unwrap().as_fd())).unwrap();
+    let (mut client, mut server) = pair(&listener, address);
+    ask(&mut client, &mut server);
+    answer(&mut client, &mut server);
+    let counts = guard.counts();
+    assert_eq!((counts.answered, counts.prompt, counts.time_ns), (1, 0, 0));
+    assert!(guard.times().quantile(0.5).is_some(), "its time is known all the same");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every flag, its default and its help, defined once.
 //!
-//! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
+//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
 //! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
 //! `text_or_json` is the choice of a format.
 //! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
@@ -15,6 +15,7 @@ mod demo;
 mod doctor;
 mod fileset;
 mod fleet;
+mod guard;
 mod herd;
 mod host;
 mod lab;
@@ -35,6 +36,7 @@ pub use demo::DemoFlags;
 pub use doctor::DoctorFlags;
 pub use fileset::FilesetFlags;
 pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
+pub use guard::{AllowedNetwork, GuardFlags, GuardHook, GuardOutput, GuardSignal};
 pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
 pub use host::HostFlags;
 pub use lab::{CompareFlags, LabCommand, LabFlags, LabRunFlags};
@@ -65,6 +67,11 @@ fn from_one_up<N: FromStr>(text: &str) -> Result<N, &'static str> {
 pub enum Command {
     /// Serve a directory over HTTP/1.1 and HTTP/2
     Serve(Box<ServeFlags>),
+    /// Keep another program's server answering in time when more arrives than it can take
+    ///
+    /// Watches the listener, and refuses the new connections that would wait too long. The server runs unchanged. Connections
+    /// are admitted as soon as the guard ends, however it ends.
+    Guard(Box<GuardFlags>),
     /// Offer load to an HTTP server at a rate that does not depend on the server
     Load(Box<LoadFlags>),
     /// Offer one load from many machines, over NATS

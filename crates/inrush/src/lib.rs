@@ -3,7 +3,7 @@
 //! This crate is only the command line. Each command turns flags into a checked configuration, calls the
 //! crate that does the work, and turns the result into output and an exit code.
 //!
-//! The modules: `serve`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
+//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
 //! command each, and `manual` is completions and manual pages. `cli` defines the flags and `config_file`
 //! reads them from a file. `output` writes data to stdout, `meters` has the counters of a run for Prometheus and
 //! OTLP, `exit` ends the program, and `habits` recognises flags of other programs. The program is [`main`].
@@ -19,6 +19,7 @@ mod doctor;
 mod exit;
 mod fileset;
 mod fleet;
+mod guard;
 mod habits;
 mod herd;
 mod lab;
@@ -50,6 +51,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
     }
     match command {
         Command::Serve(flags) => serve::run(*flags, &arguments),
+        Command::Guard(flags) => guard::run(*flags),
         Command::Load(flags) => load::run(*flags, &arguments),
         Command::Fleet(flags) => fleet::run(flags),
         Command::Capacity(flags) => capacity::run(flags),

@@ -58,6 +58,7 @@ pub struct Program<'a> {
     environment: Vec<(OsString, OsString)>,
     cgroups: Vec<BorrowedFd<'a>>,
     real_time: bool,
+    outlives: bool,
 }
 
 impl<'a> Program<'a> {
@@ -75,6 +76,7 @@ impl<'a> Program<'a> {
             environment: Vec::new(),
             cgroups: Vec::new(),
             real_time: false,
+            outlives: false,
         }
     }
 
@@ -141,6 +143,12 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// Lets the program go on if this process is killed. Otherwise the kernel kills it too.
+    pub fn outliving(mut self) -> Program<'a> {
+        self.outlives = true;
+        self
+    }
+
     /// The words of the command line as a person would type it.
     pub fn command_line(&self) -> Vec<String> {
         let words = std::iter::once(self.path.as_os_str()).chain(self.arguments.iter().map(|word| &**word));
@@ -167,7 +175,7 @@ impl<'a> Program<'a> {
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let (cpus, namespace) = (self.cpus.clone(), self.namespace.map(|fd| fd.as_raw_fd()));
-        let parent = rustix::process::getpid();
+        let parent = (!self.outlives).then(rustix::process::getpid);
         let inherited: Vec<RawFd> = self.inherited.iter().map(AsRawFd::as_raw_fd).collect();
         let cgroups: Vec<RawFd> = self.cgroups.iter().map(AsRawFd::as_raw_fd).collect();
         let real_time = self.real_time;
@@ -216,14 +224,16 @@ impl Streams {
 fn prepare_child(
     cpus: &[usize],
     namespace: Option<RawFd>,
-    parent: Pid,
+    parent: Option<Pid>,
     inherited: &[RawFd],
     cgroups: &[RawFd],
 ) -> io::Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A parent that died before the line above cannot send the signal any more.
-    if rustix::process::getppid() != Some(parent) {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    if parent.is_some() {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that died before the line above cannot send the signal any more.
+        if rustix::process::getppid() != parent {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
     }
     if let Some(namespace) = namespace {
         // SAFETY: setns(2) takes numbers only. It reports an error for a number that is not a namespace.

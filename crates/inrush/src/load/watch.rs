@@ -12,7 +12,7 @@ use ::load::{AgentStanding, Observer, Snapshot, Stop, Tempo};
 use base::{Clock, RealClock, lock};
 use record::LoadResult;
 use serde::Serialize;
-use server::Page;
+use server::{Page, Shown};
 use sys::say;
 
 use super::hdr_log::HdrLog;
@@ -95,7 +95,8 @@ impl Watcher {
 fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, Exit> {
     let shown = Arc::clone(meters);
     let read = move || meters::page(&lock(&shown));
-    let page = Page::open(address, "/metrics", "text/plain; version=0.0.4; charset=utf-8", read)
+    let shown = Shown::new("/metrics", "text/plain; version=0.0.4; charset=utf-8", read);
+    let page = Page::open(address, vec![shown])
         .map_err(|error| Exit::Failed(format!("--prometheus {address}: {error}")))?;
     if let Some(address) = page.address() {
         say!("inrush: metrics on http://{address}/metrics");

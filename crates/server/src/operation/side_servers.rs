@@ -141,26 +141,20 @@ where
     Ok(SideServer { address, running })
 }
 
-/// A text under a path, made anew for every reader, until this value is dropped.
+/// Texts under their paths, made anew for every reader, until this value is dropped.
 pub struct Page {
     server: SideServer,
 }
 
 impl Page {
-    /// Shows `text` under `path`; port 0 lets the kernel choose.
+    /// Shows texts at an address; port 0 lets the kernel choose.
     ///
     /// # Errors
     /// [`ServeError`]: the address, descriptors, the thread.
-    pub fn open(
-        address: SocketAddr,
-        path: &'static str,
-        media_type: &'static str,
-        text: impl Fn() -> String + Send + 'static,
-    ) -> Result<Page, ServeError> {
+    pub fn open(address: SocketAddr, texts: Vec<Shown>) -> Result<Page, ServeError> {
         let guard = Guard::of_page(address.ip().is_loopback());
-        let shown = Shown { path, media_type, text: Box::new(text) };
         let listener = listen(&AdminAddress::Internet(address))?;
-        let server = start("page", listener, guard, shown, Arc::default())?;
+        let server = start("page", listener, guard, Texts(texts), Arc::default())?;
         Ok(Page { server })
     }
 
@@ -179,25 +173,40 @@ impl Drop for Page {
     }
 }
 
-struct Shown {
+/// A text under a path, made anew for every reader.
+pub struct Shown {
     path: &'static str,
     media_type: &'static str,
     text: Box<dyn Fn() -> String + Send>,
 }
 
-impl Service for Shown {
+impl Shown {
+    /// The text that `text` returns, under `path`.
+    pub fn new(
+        path: &'static str,
+        media_type: &'static str,
+        text: impl Fn() -> String + Send + 'static,
+    ) -> Shown {
+        Shown { path, media_type, text: Box::new(text) }
+    }
+}
+
+struct Texts(Vec<Shown>);
+
+impl Service for Texts {
     type File = Arc<OwnedFd>;
 
     fn respond(&mut self, request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
-        match (request.path() == self.path, request.method) {
-            (true, Method::Get | Method::Head) => answer(Status::OK, self.media_type, (self.text)()),
-            (true, _) => not_allowed("GET, HEAD"),
-            (false, _) => Response::error(Status::NOT_FOUND),
+        let found = self.0.iter().find(|shown| request.path() == shown.path);
+        match (found, request.method) {
+            (Some(shown), Method::Get | Method::Head) => answer(Status::OK, shown.media_type, (shown.text)()),
+            (Some(_), _) => not_allowed("GET, HEAD"),
+            (None, _) => Response::error(Status::NOT_FOUND),
         }
     }
 }
 
-impl SmallService for Shown {}
+impl SmallService for Texts {}
 
 /// Makes an answer that clients must not store.
 pub fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {

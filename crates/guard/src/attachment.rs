@@ -1,0 +1,362 @@
+//! The parts of a guard in the kernel: the programs at the cgroup, and the hook.
+//!
+//! ```text
+//!              program at the cgroup         hook
+//!   auto       if kernel and rights allow    cgroup, or sink without the program
+//!   cgroup     yes                           the bucket in the same program
+//!   tc, xdp    if requests are counted       the bucket on each device of the listener's addresses
+//!   sink       if requests are counted       a socket beside the listener
+//! ```
+//!
+//! Owns the choice, and keeps up with listeners that are opened and closed.
+//!
+//! Invariant: dropping an [`Attachment`] detaches everything, and so does the end of this process.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use bpf::Exempt;
+use bpf::admission::{self, Admission};
+use bpf::device::Bound;
+use bpf::guard::Guard as Programs;
+use overload::foreign::PROMPT;
+use overload::hook::{BucketHook, Hook};
+use sys::netlink::Listener;
+
+use crate::GuardError;
+use crate::cgroup::Hierarchy;
+use crate::owner::{Holding, cgroup_of};
+use crate::sink::Sink;
+use crate::target::Place;
+
+/// The signals that the user wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SignalChoice {
+    /// Requests if the machine allows it, and the accept queue.
+    #[default]
+    Auto,
+    /// Requests and the accept queue, or an error.
+    Requests,
+    /// The accept queue alone.
+    Queue,
+}
+
+/// The hook that the user wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookChoice {
+    /// The cgroup if the machine allows it, or a sink.
+    #[default]
+    Auto,
+    /// The cgroup of the listener.
+    Cgroup,
+    /// Traffic control on devices.
+    Tc,
+    /// XDP on devices.
+    Xdp,
+    /// A socket beside the listener.
+    Sink,
+}
+
+/// The choices behind an attachment.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The signals.
+    pub signal: SignalChoice,
+    /// The hook; `None` refuses nothing.
+    pub hook: Option<HookChoice>,
+    /// Networks that are never refused.
+    pub exempt: Exempt,
+    /// A number that strangers cannot know.
+    pub salt: u32,
+}
+
+/// The listeners of a server, with the descriptors that hold them.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Where they are.
+    pub place: &'a Place,
+    /// At least one.
+    pub listeners: &'a [Listener],
+    /// Those that this process may see.
+    pub holdings: &'a [Holding],
+}
+
+/// The parts of a guard in the kernel.
+pub struct Attachment {
+    wanted: Wanted,
+    /// The addresses of the listeners when it was made.
+    bound: Vec<Bound>,
+    programs: Option<Programs>,
+    /// True if requests are counted.
+    counts: bool,
+    hook: Option<Refuser>,
+    /// The cgroups of the programs.
+    folders: Vec<PathBuf>,
+    /// The reason why requests are not counted although the user did not object.
+    without_requests: Option<String>,
+}
+
+enum Refuser {
+    Cgroup(BucketHook),
+    Devices(BucketHook, Box<Admission>, Vec<String>),
+    Sink(Sink),
+}
+
+impl Attachment {
+    /// Attaches what the user wants, or what the machine allows.
+    ///
+    /// # Errors
+    /// The first thing that was asked for and is not possible.
+    pub fn make(wanted: &Wanted, found: Found<'_>) -> Result<Attachment, GuardError> {
+        let mut attachment = Attachment {
+            wanted: wanted.clone(),
+            bound: bound(found.listeners),
+            programs: None,
+            counts: false,
+            hook: None,
+            folders: Vec::new(),
+            without_requests: None,
+        };
+        attachment.watch(found)?;
+        if let Some(hook) = wanted.hook {
+            attachment.refuse_by(hook, found)?;
+        }
+        Ok(attachment)
+    }
+
+    /// Loads and attaches the programs if they are wanted.
+    fn watch(&mut self, found: Found<'_>) -> Result<(), GuardError> {
+        let Wanted { signal, hook, .. } = self.wanted;
+        let is_needed = signal == SignalChoice::Requests || hook == Some(HookChoice::Cgroup);
+        if !is_needed && signal == SignalChoice::Queue && hook != Some(HookChoice::Auto) {
+            return Ok(());
+        }
+        let loaded = Programs::load(filter(&self.bound), PROMPT, self.wanted.salt, &self.wanted.exempt)
+            .map_err(GuardError::from)
+            .and_then(|mut programs| {
+                self.folders = attach(&mut programs, found)?;
+                Ok(programs)
+            });
+        match loaded {
+            Ok(programs) => self.programs = Some(programs),
+            Err(error) if is_needed => return Err(error),
+            Err(error) => self.without_requests = Some(error.to_string()),
+        }
+        self.counts = self.programs.is_some() && signal != SignalChoice::Queue;
+        Ok(())
+    }
+
+    fn refuse_by(&mut self, choice: HookChoice, found: Found<'_>) -> Result<(), GuardError> {
+        self.hook = Some(match (choice, &self.programs) {
+            (HookChoice::Auto | HookChoice::Cgroup, Some(programs)) => {
+                Refuser::Cgroup(BucketHook::new("cgroup", programs.table().clone(), 0))
+            }
+            (HookChoice::Tc, _) => self.on_devices(admission::Hook::Tc, "tc", found)?,
+            (HookChoice::Xdp, _) => self.on_devices(admission::Hook::Xdp, "XDP", found)?,
+            (HookChoice::Auto, None) => self.beside(found).map_err(|error| GuardError::NoHook {
+                cgroup: self.without_requests.clone().unwrap_or_default(),
+                sink: error.to_string(),
+            })?,
+            (HookChoice::Sink, _) => self.beside(found)?,
+            (HookChoice::Cgroup, None) => unreachable!("the programs are there, or an error"),
+        });
+        Ok(())
+    }
+
+    fn on_devices(
+        &self,
+        hook: admission::Hook,
+        name: &'static str,
+        found: Found<'_>,
+    ) -> Result<Refuser, GuardError> {
+        let (salt, exempt, bound) = (self.wanted.salt, &self.wanted.exempt, self.bound.clone());
+        let (admission, attached) =
+            found.place.within(|| Admission::of_addresses(hook, salt, exempt, bound))??;
+        let devices = attached.into_iter().map(|attached| attached.device).collect();
+        Ok(Refuser::Devices(BucketHook::new(name, admission.table().clone(), 0), Box::new(admission), devices))
+    }
+
+    fn beside(&self, found: Found<'_>) -> Result<Refuser, GuardError> {
+        let [listener] = found.listeners else {
+            return Err(GuardError::SinkBesideGroup { listeners: found.listeners.len() });
+        };
+        if self.wanted.exempt != Exempt::NONE {
+            return Err(GuardError::SinkExempts);
+        }
+        let holding = found.holdings.first().ok_or(GuardError::SinkNoOwner)?;
+        let joined = found.place.within(|| Sink::join(listener, *holding, self.wanted.salt))??;
+        Ok(Refuser::Sink(joined))
+    }
+
+    /// Keeps up with the listeners of the place, which have changed.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make). What was attached before may be gone then.
+    pub fn follow(&mut self, found: Found<'_>) -> Result<(), GuardError> {
+        if bound(found.listeners) != self.bound {
+            self.release();
+            *self = Attachment::make(&self.wanted, found)?;
+            return Ok(());
+        }
+        if let Some(programs) = &mut self.programs {
+            self.folders = attach(programs, found)?;
+        }
+        if let Some(Refuser::Sink(_)) = self.hook {
+            self.release();
+            self.hook = Some(self.beside(found)?);
+        }
+        Ok(())
+    }
+
+    /// Admits everything, because the listener is gone. Takes the sink away, so that the server can listen again.
+    pub fn open(&mut self) {
+        if let Some(hook) = self.hook() {
+            let _ = hook.admit(&overload::Admission::ALL);
+        }
+        if matches!(self.hook, Some(Refuser::Sink(_))) {
+            self.hook = None;
+        }
+    }
+
+    /// Undoes in order what can be undone.
+    pub fn release(&mut self) {
+        match self.hook.take() {
+            Some(Refuser::Sink(sink)) => sink.leave(),
+            other => drop(other),
+        }
+    }
+
+    /// Attaches to devices that have become ones of the listeners. Returns a line for each change.
+    pub fn follow_devices(&mut self) -> Vec<String> {
+        let Some(Refuser::Devices(hook, admission, devices)) = &mut self.hook else { return Vec::new() };
+        let name = hook.name();
+        let changes = match admission.follow() {
+            Ok(changes) => changes,
+            Err(error) => return vec![format!("connections through new devices may be missed: {error}")],
+        };
+        devices.retain(|device| !changes.gone.contains(device));
+        let mut lines: Vec<String> = changes.refused.iter().map(ToString::to_string).collect();
+        lines.extend(changes.gone.iter().map(|device| format!("{device} is gone, and had {name}")));
+        for new in changes.new {
+            lines.push(match new.attached {
+                Ok(_) => format!("{} is new, and has {name} from now on", new.name),
+                Err(error) => format!("{} is new, and has no {name}: {error}", new.name),
+            });
+            devices.push(new.name);
+        }
+        lines
+    }
+
+    /// The hook.
+    pub fn hook(&mut self) -> Option<&mut dyn Hook> {
+        match self.hook.as_mut()? {
+            Refuser::Cgroup(hook) | Refuser::Devices(hook, ..) => Some(hook),
+            Refuser::Sink(sink) => Some(sink),
+        }
+    }
+
+    /// The programs, if requests are counted.
+    pub fn requests(&self) -> Option<&Programs> {
+        self.programs.as_ref().filter(|_| self.counts)
+    }
+
+    /// SYNs that a hook or the programs have seen, and those that were refused.
+    pub fn syns(&mut self) -> (Option<u64>, u64) {
+        let seen = self.programs.as_ref().map(|programs| {
+            let totals = programs.table().totals(0);
+            totals.passed + totals.dropped
+        });
+        match self.hook() {
+            Some(hook) => (hook.seen(), hook.refused().unwrap_or_default()),
+            None => (seen, 0),
+        }
+    }
+
+    /// The inode of a listening socket that is the guard's own.
+    pub fn own_inode(&self) -> Option<u32> {
+        match &self.hook {
+            Some(Refuser::Sink(sink)) => Some(sink.inode()),
+            _ => None,
+        }
+    }
+
+    /// The name of the hook; `none` if nothing is refused.
+    pub fn hook_name(&self) -> &'static str {
+        match &self.hook {
+            Some(Refuser::Cgroup(hook) | Refuser::Devices(hook, ..)) => hook.name(),
+            Some(Refuser::Sink(sink)) => sink.name(),
+            None => "none",
+        }
+    }
+
+    /// The name of the signal.
+    pub fn signal_name(&self) -> &'static str {
+        if self.counts { "requests and queue" } else { "queue" }
+    }
+}
+
+/// What was taken, and why.
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "signal {}", self.signal_name())?;
+        if let [folder, rest @ ..] = self.folders.as_slice() {
+            write!(f, ", at the cgroup {}", folder.display())?;
+            if !rest.is_empty() {
+                write!(f, " and {} more", rest.len())?;
+            }
+        }
+        if let Some(reason) = &self.without_requests {
+            write!(f, " (requests are not counted: {reason})")?;
+        }
+        match &self.hook {
+            Some(Refuser::Devices(hook, _, devices)) => {
+                write!(f, "; hook {} on {}", hook.name(), devices.join(", "))
+            }
+            Some(_) => write!(f, "; hook {}", self.hook_name()),
+            None => write!(f, "; observing, nothing is refused"),
+        }
+    }
+}
+
+/// Attaches the programs to the cgroups of all listeners, and to no other. Returns the cgroups' folders.
+fn attach(programs: &mut Programs, found: Found<'_>) -> Result<Vec<PathBuf>, GuardError> {
+    let hierarchy = Hierarchy::find()?.ok_or(GuardError::NoHierarchy)?;
+    let hints = || found.holdings.iter().filter_map(|holding| cgroup_of(holding.pid));
+    let mut numbers: Vec<u64> = found.listeners.iter().map(|listener| listener.cgroup).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut folders = Vec::new();
+    for number in &numbers {
+        let cgroup = hierarchy.by_number(*number, hints()).ok_or(GuardError::NoCgroup)?;
+        programs.attach(*number, std::os::fd::AsFd::as_fd(&cgroup.folder))?;
+        folders.push(cgroup.path);
+    }
+    programs.keep(&numbers);
+    Ok(folders)
+}
+
+/// The addresses that listeners are bound to, each once.
+fn bound(listeners: &[Listener]) -> Vec<Bound> {
+    let mut found: Vec<Bound> = Vec::new();
+    for Listener { address, dual, .. } in listeners {
+        let bound = Bound { address: address.ip().to_canonical(), port: address.port(), dual: *dual };
+        if !found.contains(&bound) {
+            found.push(bound);
+        }
+    }
+    found.sort_unstable_by_key(|bound| (bound.address, bound.dual));
+    found
+}
+
+/// The address that the programs look at: that of all listeners, or every one.
+fn filter(bound: &[Bound]) -> std::net::SocketAddr {
+    let [first, rest @ ..] = bound else { unreachable!("a place has listeners when it is attached to") };
+    let ip = match rest {
+        [] => first.address,
+        _ => std::net::Ipv4Addr::UNSPECIFIED.into(),
+    };
+    std::net::SocketAddr::new(ip, first.port)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Every hook refuses the SYNs of a listener in another process, and is gone with its own process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use base::{Clock, Nanos, PerSecond, RealClock};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use sys::netlink::{Route, SocketDiagnostics};
+use sys::netns::NetworkNamespace;
+use sys::process::Program;
+
+use super::*;
+use crate::owner::holders;
+
+/// The hook and the address, in the environment of a child that the test kills.
+const HOLD: &str = "INRUSH_TEST_GUARD";
+/// The time after which the child gives up.
+const PATIENCE: Nanos = Nanos::from_secs(60);
+
+fn choice(name: &str) -> HookChoice {
+    match name {
+        "cgroup" => HookChoice::Cgroup,
+        "tc" => HookChoice::Tc,
+        "xdp" => HookChoice::Xdp,
+        _ => HookChoice::Sink,
+    }
+}
+
+/// Attaches to the listeners at an address of this namespace.
+fn attach(hook: HookChoice, address: SocketAddr) -> Result<Attachment, GuardError> {
+    let place = Place { address: address.to_string().parse().unwrap(), namespace: None };
+    let listeners = SocketDiagnostics::open()?.listeners(address.port())?;
+    let inodes: Vec<u32> = listeners.iter().map(|listener| listener.inode).collect();
+    let holdings: Vec<Holding> = holders(&inodes).into_values().flatten().collect();
+    let signal = if hook == HookChoice::Sink { SignalChoice::Queue } else { SignalChoice::Auto };
+    let wanted = Wanted { signal, hook: Some(hook), ..Wanted::default() };
+    Attachment::make(&wanted, Found { place: &place, listeners: &listeners, holdings: &holdings })
+}
+
+/// Refuses nearly everything and waits to be killed. Prints a line when it has begun, and when it has refused.
+fn hold(order: &str) {
+    let (hook, address) = order.split_once(' ').unwrap();
+    let mut attachment = match attach(choice(hook), address.parse().unwrap()) {
+        Ok(attachment) => attachment,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let (rate, all) = (PerSecond(0.001), overload::Admission::ALL);
+    let nothing = overload::Admission { rate, share: 1e-9, new_are_free: false, ..all };
+    attachment.hook().unwrap().admit(&nothing).unwrap();
+    println!("attached");
+    let clock = RealClock::new();
+    let until = clock.now() + PATIENCE;
+    while attachment.syns().1 == 0 && clock.now() < until {
+        sys::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+    }
+    println!("refused {}", attachment.syns().1);
+    std::io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Begins connections whose SYNs meet the hook before this returns.
+fn knock(address: SocketAddr) -> Vec<std::os::fd::OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let connect = |_| {
+        let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        let _ = rustix::net::connect(&socket, &address);
+        socket
+    };
+    (0..4).map(connect).collect()
+}
+
+#[test]
+fn killed_guards_leave_every_hook_open() {
+    if let Ok(order) = std::env::var(HOLD) {
+        return hold(&order);
+    }
+    let here = match NetworkNamespace::create() {
+        Ok(here) => here,
+        Err(error) => return println!("skipped: no network namespaces here: {error}"),
+    };
+    here.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
+    for hook in ["cgroup", "tc", "xdp", "sink"] {
+        let listener = here.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut child = Program::new(sys::process::this_program().unwrap())
+            .arguments(["--exact", "attachment::tests::killed_guards_leave_every_hook_open", "--nocapture"])
+            .environment(HOLD, format!("{hook} {address}"))
+            .in_namespace(Some(here.as_fd()))
+            .start()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said = lines.find(|line| line.contains("attached") || line.contains("skipped")).unwrap_or_default();
+        if said.contains("skipped") {
+            println!("{hook}: {said}");
+            continue;
+        }
+        assert!(said.ends_with("attached"), "{hook}: it ended by itself: {said}");
+        let waiting = here.enter(|| knock(address)).unwrap();
+        let refused = lines.find(|line| line.contains("refused")).unwrap_or_default();
+        assert!(refused.starts_with("refused ") && refused != "refused 0", "{hook}: {refused}");
+        child.kill().unwrap();
+        while child.wait(Nanos::SECOND).unwrap().is_none() {}
+        drop(waiting);
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(30)).unwrap();
+        here.enter(|| (0..16).for_each(|_| drop(connect()))).unwrap();
+    }
+}
+
+#[test]
+fn sink_leaves_the_address_to_its_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut attachment = match attach(HookChoice::Sink, address) {
+        Ok(attachment) => attachment,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    assert!(rustix::net::sockopt::socket_reuseport(&listener).unwrap(), "for the sink");
+    TcpStream::connect(address).unwrap();
+    attachment.release();
+    assert!(!rustix::net::sockopt::socket_reuseport(&listener).unwrap(), "as before");
+    TcpStream::connect(address).unwrap();
+    drop(listener);
+    TcpListener::bind(address).unwrap();
+}
+
+#[test]
+fn sink_beside_a_group_names_other_hooks() {
+    use rustix::net::sockopt::set_socket_reuseport;
+    let mut address = "127.0.0.1:0".parse::<SocketAddr>().unwrap();
+    let _group = [(); 2].map(|()| {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        set_socket_reuseport(&socket, true).unwrap();
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 8).unwrap();
+        address = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+        socket
+    });
+    let error = attach(HookChoice::Sink, address).map(drop).unwrap_err().to_string();
+    assert!(error.contains("there are 2") && error.contains("--hook cgroup"), "{error}");
+}

@@ -1,0 +1,44 @@
+//! Overload control for a listener that belongs to another program, which runs unchanged.
+//!
+//! ```text
+//!                        ┌── program at the cgroup: requests, answers ──┐
+//!   the server's sockets ┤                                              ├──> law ──> hook: which SYNs pass
+//!                        └── sock_diag: the accept queue ───────────────┘   every 5 ms
+//! ```
+//!
+//! Three parts: the signals say how much waits and how fast it is served, the law (`overload::ForeignControl`) decides,
+//! and a hook refuses. [`Guard`] joins them for one listener and keeps up with a server that is restarted or reloaded.
+//! [`survey`] looks at all listeners of the machine.
+//!
+//! The modules: `address` and `target` find the listener that the user means, `owner` its processes, and `cgroup` its
+//! cgroup. `queue` reads the accept queue. `attachment` chooses the parts in the kernel, and `sink` is the hook without
+//! BPF. `session` is the guard itself, `status` its figures, `survey` the list of all listeners, and `error` the reasons
+//! why a listener cannot be guarded.
+//!
+//! Leaves out the law, the programs (`bpf`), printing, and serving the figures.
+//!
+//! Invariants: whatever fails, connections are admitted. The guard changes nothing of the server but, for a sink, the
+//! listener's SO_REUSEPORT. It holds no descriptor of the server's.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod attachment;
+mod cgroup;
+mod error;
+mod owner;
+mod queue;
+mod session;
+mod sink;
+mod status;
+pub mod survey;
+mod target;
+
+pub use address::Address;
+pub use attachment::{HookChoice, SignalChoice, Wanted};
+pub use bpf::Exempt;
+pub use error::GuardError;
+pub use owner::Owner;
+pub use session::{Event, Guard, Settings};
+pub use status::Status;
+pub use target::{Place, Server};

@@ -1,0 +1,102 @@
+//! The accept queue of a foreign listener, read without a copy of its socket.
+//!
+//! sock_diag tells depth, limit and drops of every listener to everybody. So the guard holds no descriptor that would keep
+//! the port open after the server's end.
+
+use std::collections::HashMap;
+use std::io;
+
+use overload::AcceptQueueReading;
+use sys::netlink::Listener;
+use sys::proc_file::ProcFile;
+
+/// The totals of a listener's accept queue, or of the queues of a SO_REUSEPORT group.
+#[derive(Debug)]
+pub struct AcceptQueues {
+    /// The last drops of each listener, by its cookie.
+    last: HashMap<u64, u32>,
+    dropped: u64,
+    /// The counters of the network namespace, /proc/net/snmp.
+    snmp: ProcFile,
+    /// `PassiveOpens` at the first reading.
+    opens_before: Option<u64>,
+}
+
+impl AcceptQueues {
+    /// The queues of listeners in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The errors of opening /proc/net/snmp.
+    pub fn open() -> io::Result<AcceptQueues> {
+        let snmp = ProcFile::open("/proc/thread-self/net/snmp")?;
+        Ok(AcceptQueues { last: HashMap::new(), dropped: 0, snmp, opens_before: None })
+    }
+
+    /// Adds up the queues. `accepted` is only read `with_accepted`: it counts the connections to every listener of the
+    /// namespace.
+    pub fn read(&mut self, listeners: &[Listener], with_accepted: bool) -> AcceptQueueReading {
+        let mut reading = AcceptQueueReading::default();
+        for listener in listeners {
+            reading.depth += listener.depth;
+            reading.limit = reading.limit.saturating_add(listener.limit);
+            let before = self.last.insert(listener.cookie, listener.drops).unwrap_or(listener.drops);
+            self.dropped += u64::from(listener.drops.wrapping_sub(before));
+        }
+        self.last.retain(|cookie, _| listeners.iter().any(|listener| listener.cookie == *cookie));
+        reading.dropped = self.dropped;
+        if with_accepted {
+            reading.accepted = self.opens().saturating_sub(reading.depth.into());
+        }
+        reading
+    }
+
+    /// Connections that the namespace's listeners have got since the first reading.
+    fn opens(&mut self) -> u64 {
+        let text = self.snmp.read().unwrap_or_default();
+        let opens = passive_opens(&text).unwrap_or_default();
+        opens.saturating_sub(*self.opens_before.get_or_insert(opens))
+    }
+}
+
+/// Finds `PassiveOpens` in /proc/net/snmp: two lines for each protocol, names and values.
+fn passive_opens(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|name| name == "PassiveOpens")?;
+    values.split(' ').nth(at)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(cookie: u64, depth: u32, drops: u32) -> Listener {
+        let address = "127.0.0.1:80".parse().unwrap();
+        Listener { address, dual: false, inode: 1, cookie, cgroup: 1, uid: 0, depth, limit: 100, drops }
+    }
+
+    #[test]
+    fn drops_grow_from_the_first_reading() {
+        let mut queues = AcceptQueues::open().unwrap();
+        let dropped = |queues: &mut AcceptQueues, listeners: &[Listener]| queues.read(listeners, false).dropped;
+        assert_eq!(dropped(&mut queues, &[listener(1, 0, 7)]), 0);
+        assert_eq!(dropped(&mut queues, &[listener(1, 0, 9), listener(2, 0, 5)]), 2);
+        assert_eq!(dropped(&mut queues, &[listener(2, 0, 6)]), 3, "those of a closed listener still count");
+        assert_eq!(dropped(&mut queues, &[listener(2, 0, 2)]), 3 + u64::from(2_u32.wrapping_sub(6)), "it wraps");
+    }
+
+    #[test]
+    fn queues_of_a_group_are_added_up() {
+        let mut queues = AcceptQueues::open().unwrap();
+        let reading = queues.read(&[listener(1, 3, 0), listener(2, 4, 0)], true);
+        assert_eq!((reading.depth, reading.limit, reading.accepted), (7, 200, 0));
+    }
+
+    #[test]
+    fn passive_opens_are_found_by_name() {
+        let text = "Ip: A\nIp: 1\nTcp: RtoMin PassiveOpens\nTcp: 200 42\n";
+        assert_eq!(passive_opens(text), Some(42));
+        assert_eq!(passive_opens("Tcp: RtoMin\nTcp: 200\n"), None);
+        assert_eq!(passive_opens(""), None);
+    }
+}

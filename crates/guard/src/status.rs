@@ -1,0 +1,152 @@
+//! The figures of a guard, for JSON and for Prometheus.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::owner::Owner;
+
+/// The state of a guard and the figures behind it. Counts are totals since the guard's start; rates are of the last second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Status {
+    /// The guarded address.
+    pub address: String,
+    /// `open`, `refusing`, `gone` without a listener, or `unguarded` after a failure.
+    pub state: &'static str,
+    /// `requests and queue`, or `queue`.
+    pub signal: &'static str,
+    /// The hook's name, or `none`.
+    pub hook: &'static str,
+    /// The listeners at the address.
+    pub listeners: usize,
+    /// The processes that hold them.
+    pub owners: Vec<Owner>,
+    /// Connections in the accept queues.
+    pub queue_depth: u32,
+    /// The sum of the backlogs.
+    pub queue_limit: u32,
+    /// SYNs and final ACKs dropped because an accept queue was full.
+    pub queue_dropped: u64,
+    /// The figures of requests; absent if only the queue is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestFigures>,
+    /// Connections, or requests if they are counted, that wait for their turn.
+    pub waiting: u32,
+    /// The estimated wait of a new connection, in ns.
+    pub wait_ns: u64,
+    /// Arrivals, refused ones included, in the unit of `waiting`.
+    pub offered_per_s: f64,
+    /// The measured service rate, in the same unit; absent until the server was saturated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_per_s: Option<f64>,
+    /// The fraction of new connections that is admitted.
+    pub share: f64,
+    /// Connection attempts refused, a client's repetitions included.
+    pub refused: u64,
+    /// Connection attempts that would have been refused, while only observing.
+    pub would_refuse: u64,
+}
+
+/// The figures of requests at the connections of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RequestFigures {
+    /// Requests asked.
+    pub asked: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Requests whose connection ended without an answer.
+    pub ended: u64,
+    /// Requests without an answer now.
+    pub unanswered: u64,
+    /// Those of them that wait for something else than their turn.
+    pub stuck: u32,
+    /// Connections that have asked.
+    pub connections: u64,
+    /// The mean number of requests of a connection.
+    pub per_connection: f64,
+    /// Answers a second.
+    pub answers_per_s: f64,
+    /// Median of the times from request to the answer's first byte, in ns; absent without an answer in the last second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte_ns_p50: Option<u64>,
+    /// The 99th percentile of the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte_ns_p99: Option<u64>,
+}
+
+impl Status {
+    /// The figures in the text format of Prometheus.
+    pub fn prometheus(&self) -> String {
+        let mut page = Page { text: String::new(), address: &self.address };
+        let refusing = f64::from(u8::from(self.state == "refusing"));
+        page.add("refusing", "gauge", "1 while new connections are refused.", refusing);
+        page.add("listeners", "gauge", "Listeners at the address.", self.listeners as f64);
+        page.add("queue_depth", "gauge", "Connections in the accept queues.", self.queue_depth.into());
+        page.add("queue_limit", "gauge", "Sum of the backlogs.", self.queue_limit.into());
+        let dropped = self.queue_dropped as f64;
+        page.add("queue_dropped_total", "counter", "SYNs and final ACKs dropped by full accept queues.", dropped);
+        page.add("waiting", "gauge", "Requests or connections that wait for their turn.", self.waiting.into());
+        page.add("wait_seconds", "gauge", "Estimated wait of a new connection.", self.wait_ns as f64 / 1e9);
+        page.add("offered_per_second", "gauge", "Arrivals, refused ones included.", self.offered_per_s);
+        if let Some(rate) = self.service_per_s {
+            page.add("service_per_second", "gauge", "Measured service rate.", rate);
+        }
+        page.add("share", "gauge", "Fraction of new connections that is admitted.", self.share);
+        page.add("refused_total", "counter", "Connection attempts refused.", self.refused as f64);
+        let would = self.would_refuse as f64;
+        page.add("would_refuse_total", "counter", "Connection attempts to refuse if not only observing.", would);
+        if let Some(requests) = &self.requests {
+            page.requests(requests);
+        }
+        page.text
+    }
+}
+
+struct Page<'a> {
+    text: String,
+    address: &'a str,
+}
+
+impl Page<'_> {
+    fn add(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+        let address = self.address;
+        let _ = write!(
+            self.text,
+            "# HELP inrush_guard_{name} {help}\n# TYPE inrush_guard_{name} {kind}\n\
+             inrush_guard_{name}{{listener=\"{address}\"}} {value}\n"
+        );
+    }
+
+    fn requests(&mut self, requests: &RequestFigures) {
+        self.add("asked_total", "counter", "Requests asked.", requests.asked as f64);
+        self.add("answered_total", "counter", "Requests answered.", requests.answered as f64);
+        self.add("ended_total", "counter", "Requests whose connection ended unanswered.", requests.ended as f64);
+        self.add("unanswered", "gauge", "Requests without an answer.", requests.unanswered as f64);
+        self.add("stuck", "gauge", "Unanswered requests that wait for something else.", requests.stuck.into());
+        let connections = requests.connections as f64;
+        self.add("connections_total", "counter", "Connections that have asked.", connections);
+        for (name, time) in [("p50", requests.first_byte_ns_p50), ("p99", requests.first_byte_ns_p99)] {
+            if let Some(time) = time {
+                let name = format!("first_byte_seconds_{name}");
+                self.add(&name, "gauge", "Time to the first byte, of the last second.", time as f64 / 1e9);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prometheus_page_has_every_figure_once() {
+        let requests = Some(RequestFigures { asked: 9, first_byte_ns_p50: Some(5_000_000), ..Default::default() });
+        let status = Status { address: ":80".to_owned(), state: "refusing", requests, ..Status::default() };
+        let page = status.prometheus();
+        for line in ["inrush_guard_refusing{listener=\":80\"} 1", "inrush_guard_asked_total{listener=\":80\"} 9"] {
+            assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line} in:\n{page}");
+        }
+        assert!(page.contains("first_byte_seconds_p50{listener=\":80\"} 0.005"), "{page}");
+        assert!(!page.contains("_p99"), "{page}");
+    }
+}

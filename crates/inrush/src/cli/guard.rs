@@ -1,0 +1,146 @@
+//! The flags of `inrush guard`.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use base::Nanos;
+use clap::{Args, ValueEnum};
+use guard::Address;
+
+use super::address::listen_address;
+use super::text_or_json::TextOrJson;
+
+/// Signals of the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuardSignal {
+    /// Requests and the accept queue if this machine allows it, else the queue
+    Auto,
+    /// Requests and the accept queue
+    Requests,
+    /// The accept queue alone
+    Queue,
+}
+
+/// Hooks of the guard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuardHook {
+    /// The cgroup if this machine allows it, else a sink
+    Auto,
+    /// The cgroup of the listener
+    Cgroup,
+    /// Traffic control on the listener's devices
+    Tc,
+    /// XDP on the listener's devices
+    Xdp,
+    /// A socket beside the listener, without BPF
+    Sink,
+}
+
+/// Formats of the guard's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuardOutput {
+    /// Lines to read, and a live table on a terminal
+    Text,
+    /// One JSON object at the end
+    Json,
+    /// A JSON object each second
+    Ndjson,
+}
+
+impl GuardOutput {
+    /// The format of a command that prints one result.
+    pub fn of_one_result(self) -> TextOrJson {
+        if self == GuardOutput::Text { TextOrJson::Text } else { TextOrJson::Json }
+    }
+}
+
+/// A network in CIDR notation, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllowedNetwork(pub IpAddr, pub u8);
+
+impl FromStr for AllowedNetwork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AllowedNetwork, String> {
+        let expected = || "expected a network such as 10.0.0.0/8, or an address".to_owned();
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().map_err(|_| expected())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(most), str::parse).map_err(|_| expected())?;
+        if prefix <= most { Ok(AllowedNetwork(address, prefix)) } else { Err(expected()) }
+    }
+}
+
+/// The flags of `inrush guard`.
+#[derive(Args, Debug)]
+pub struct GuardFlags {
+    /// Address of the listener: :PORT or ADDR:PORT; may be left out if the server has one port
+    #[arg(value_name = "ADDRESS")]
+    pub address: Option<Address>,
+
+    /// Only watch: refuse nothing, and say what would be refused; without a server, list every listener
+    #[arg(long)]
+    pub observe: bool,
+
+    /// The server, by one of its processes
+    #[arg(long, value_name = "PID", help_heading = "The server", group = "server", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+
+    /// The server, by its systemd unit, such as nginx.service
+    #[arg(long, value_name = "NAME", help_heading = "The server", group = "server")]
+    pub unit: Option<String>,
+
+    /// The server, by its cgroup: a path, absolute or from the root of the hierarchy
+    #[arg(long, value_name = "PATH", help_heading = "The server", group = "server")]
+    pub cgroup: Option<PathBuf>,
+
+    /// The server, by the identifier of its container or the first digits of it
+    #[arg(long, value_name = "ID", help_heading = "The server", group = "server")]
+    pub container: Option<String>,
+
+    /// Longest wait of a client for its turn that the guard aims at
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = server::queue_target, help_heading = "Refusing")]
+    pub queue_target: Nanos,
+
+    /// What tells how much waits
+    #[arg(long, value_name = "SIGNAL", default_value = "auto", help_heading = "Refusing")]
+    pub signal: GuardSignal,
+
+    /// Where connections are refused
+    #[arg(long, value_name = "HOOK", default_value = "auto", help_heading = "Refusing")]
+    pub hook: GuardHook,
+
+    /// Never refuse clients of this network, such as health checks; repeatable
+    #[arg(long, value_name = "NET", help_heading = "Refusing")]
+    pub allow: Vec<AllowedNetwork>,
+
+    /// Show the figures at this address: /metrics for Prometheus, /status as JSON
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = "Output")]
+    pub admin: Option<SocketAddr>,
+
+    /// Output format
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = "Output")]
+    pub output: GuardOutput,
+
+    /// Start this server first, and end with it; needs the address
+    #[arg(last = true, value_name = "COMMAND", help_heading = "The server", group = "server", requires = "address")]
+    pub command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allowed_network_may_be_one_address() {
+        let parsed = |text: &str| text.parse::<AllowedNetwork>().map(|AllowedNetwork(ip, bits)| format!("{ip}/{bits}"));
+        assert_eq!(parsed("10.0.0.0/8").unwrap(), "10.0.0.0/8");
+        assert_eq!(parsed("10.0.0.1").unwrap(), "10.0.0.1/32");
+        assert_eq!(parsed("2001:db8::/32").unwrap(), "2001:db8::/32");
+        for text in ["", "10.0.0.0/33", "10.0.0.0/", "all"] {
+            assert!(parsed(text).unwrap_err().contains("such as 10.0.0.0/8"), "{text}");
+        }
+    }
+}
