@@ -115,12 +115,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::TooMany`] exempt networks, [`BpfError::System`].
-    pub fn load(
-        listener: SocketAddr,
-        prompt: Nanos,
-        salt: u32,
-        exempt: &Exempt,
-    ) -> Result<Guard, BpfError> {
+    pub fn load(listener: SocketAddr, prompt: Nanos, salt: u32, exempt: &Exempt) -> Result<Guard, BpfError> {
         let any = listener.ip().is_unspecified();
         let [a, b, c, d] = if any { [0; 4] } else { address_words(listener.ip()) };
         let cpus = crate::admission::processors()?;

@@ -2,13 +2,16 @@
 
 use std::os::fd::AsFd;
 
+use base::Nanos;
 use serde::Serialize;
 use sys::netlink::{Link, Route};
 use sys::netns::NetworkNamespace;
 
 use crate::admission::{Admission, Hook, Queues};
 use crate::error::{BpfError, system};
+use crate::exempt::Exempt;
 use crate::final_acks::FinalAcks;
+use crate::guard::Guard;
 use crate::kernel_cache::{KernelCache, Limits};
 use crate::steering::{Schedule, Steering};
 use crate::xsk_redirect::XskRedirect;
@@ -32,6 +35,7 @@ pub fn probe() -> Vec<Facility> {
     vec![
         facility("admission in tc", admission(Hook::Tc)),
         facility("admission in XDP", admission(Hook::Xdp)),
+        facility("the guard at a cgroup", guard()),
         facility("steering at connect time", steering()),
         facility("redirection to AF_XDP", redirection()),
         facility("the kernel cache", kernel_cache()),
@@ -54,6 +58,11 @@ fn on_loopback<T: Send>(work: impl FnOnce(&Link) -> Result<T, BpfError> + Send) 
 fn admission(hook: Hook) -> Result<(), BpfError> {
     let mut admission = Admission::load(hook, &Queues::one())?;
     on_loopback(|loopback| admission.attach(loopback).map(drop))
+}
+
+/// Loads the guard's programs. They are attached to no cgroup, since every packet there would meet them.
+fn guard() -> Result<(), BpfError> {
+    Guard::load(([127, 0, 0, 1], 1).into(), Nanos::SECOND, 0, &Exempt::NONE).map(drop)
 }
 
 fn steering() -> Result<(), BpfError> {

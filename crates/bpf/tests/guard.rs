@@ -197,7 +197,8 @@ fn exempt_networks_are_never_refused() {
     let Some((_listener, address, guard)) = guarded(&exempt) else { return };
     guard.table().limit(0, &one_token());
     assert!((0..5).all(|_| passes(&guard, address)));
-    let elsewhere = Exempt::new(vec![("10.0.0.0".parse().unwrap(), 8), ("2001:db8::".parse().unwrap(), 32)]).unwrap();
+    let elsewhere =
+        Exempt::new(vec![("10.0.0.0".parse().unwrap(), 8), ("2001:db8::".parse().unwrap(), 32)]).unwrap();
     let Some((_listener, address, guard)) = guarded(&elsewhere) else { return };
     guard.table().limit(0, &one_token());
     assert!(passes(&guard, address) && !passes(&guard, address));

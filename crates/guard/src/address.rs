@@ -32,7 +32,8 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Address, String> {
-        let unknown = || format!("'{text}' is not a listener's address: expected :PORT or ADDR:PORT, such as :8080");
+        let unknown =
+            || format!("'{text}' is not a listener's address: expected :PORT or ADDR:PORT, such as :8080");
         let address = match text.strip_prefix(':') {
             Some(port) => Address { ip: None, port: port.parse().map_err(|_| unknown())? },
             None => {

@@ -173,7 +173,11 @@ impl Attachment {
         let (admission, attached) =
             found.place.within(|| Admission::of_addresses(hook, salt, exempt, bound))??;
         let devices = attached.into_iter().map(|attached| attached.device).collect();
-        Ok(Refuser::Devices(BucketHook::new(name, admission.table().clone(), 0), Box::new(admission), devices))
+        Ok(Refuser::Devices(
+            BucketHook::new(name, admission.table().clone(), 0),
+            Box::new(admission),
+            devices,
+        ))
     }
 
     fn beside(&self, found: Found<'_>) -> Result<Refuser, GuardError> {

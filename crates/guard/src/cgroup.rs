@@ -38,7 +38,8 @@ impl Hierarchy {
 
     /// Finds the cgroup with this number. `hints` are paths from the root to look at first.
     pub fn by_number(&self, number: u64, hints: impl IntoIterator<Item = PathBuf>) -> Option<Cgroup> {
-        let likely = hints.into_iter().map(|hint| self.root.join(hint)).find(|path| number_of(path) == Some(number));
+        let likely =
+            hints.into_iter().map(|hint| self.root.join(hint)).find(|path| number_of(path) == Some(number));
         let path = likely.or_else(|| search(&self.root, DEPTH, &|path| number_of(path) == Some(number)))?;
         let folder = File::open(&path).ok()?.into();
         Some(Cgroup { path, folder })
@@ -134,7 +135,8 @@ mod tests {
     fn units_and_containers_are_found_by_name() {
         let id = "3f2a9c51be77d0a1";
         let docker = format!("system.slice/docker-{id}.scope");
-        let (root, hierarchy) = hierarchy(&["system.slice/nginx.service", &docker, "kubepods/burstable/podX/aa11bb22"]);
+        let (root, hierarchy) =
+            hierarchy(&["system.slice/nginx.service", &docker, "kubepods/burstable/podX/aa11bb22"]);
         let at = |path: &str| Some(root.path().join(path));
         assert_eq!(hierarchy.of_unit("nginx.service"), at("system.slice/nginx.service"));
         assert_eq!(hierarchy.of_unit("apache2.service"), None);

@@ -17,7 +17,10 @@ pub enum GuardError {
     #[error("{0}")]
     NoServer(String),
     /// The server is there, and does not listen.
-    #[error("{place} has no TCP listener{}: start the server first, or `inrush guard --observe` lists all listeners", at(address))]
+    #[error(
+        "{place} has no TCP listener{}: start the server first, or `inrush guard --observe` lists all listeners",
+        at(address)
+    )]
     NoListener {
         /// Where it was looked for.
         place: String,
@@ -33,10 +36,14 @@ pub enum GuardError {
         ports: Vec<u16>,
     },
     /// No cgroup2 file system.
-    #[error("no cgroup2 hierarchy is mounted: `mount -t cgroup2 none /sys/fs/cgroup/unified`, or use --signal queue")]
+    #[error(
+        "no cgroup2 hierarchy is mounted: `mount -t cgroup2 none /sys/fs/cgroup/unified`, or use --signal queue"
+    )]
     NoHierarchy,
     /// The listener's cgroup is not below the mount.
-    #[error("the listener's cgroup is not below the mounted cgroup2 hierarchy: run the guard outside of its container, or use --signal queue")]
+    #[error(
+        "the listener's cgroup is not below the mounted cgroup2 hierarchy: run the guard outside of its container, or use --signal queue"
+    )]
     NoCgroup,
     /// A program of BPF failed.
     #[error(transparent)]
@@ -50,7 +57,9 @@ pub enum GuardError {
         cause: io::Error,
     },
     /// A sink beside several listeners.
-    #[error("a sink works beside one listener, and there are {listeners} at the address: use --hook cgroup, tc or xdp")]
+    #[error(
+        "a sink works beside one listener, and there are {listeners} at the address: use --hook cgroup, tc or xdp"
+    )]
     SinkBesideGroup {
         /// Their number.
         listeners: usize,

@@ -78,11 +78,16 @@ mod tests {
     #[test]
     fn drops_grow_from_the_first_reading() {
         let mut queues = AcceptQueues::open().unwrap();
-        let dropped = |queues: &mut AcceptQueues, listeners: &[Listener]| queues.read(listeners, false).dropped;
+        let dropped =
+            |queues: &mut AcceptQueues, listeners: &[Listener]| queues.read(listeners, false).dropped;
         assert_eq!(dropped(&mut queues, &[listener(1, 0, 7)]), 0);
         assert_eq!(dropped(&mut queues, &[listener(1, 0, 9), listener(2, 0, 5)]), 2);
         assert_eq!(dropped(&mut queues, &[listener(2, 0, 6)]), 3, "those of a closed listener still count");
-        assert_eq!(dropped(&mut queues, &[listener(2, 0, 2)]), 3 + u64::from(2_u32.wrapping_sub(6)), "it wraps");
+        assert_eq!(
+            dropped(&mut queues, &[listener(2, 0, 2)]),
+            3 + u64::from(2_u32.wrapping_sub(6)),
+            "it wraps"
+        );
     }
 
     #[test]

@@ -101,7 +101,8 @@ impl Guard {
     /// # Errors
     /// [`GuardError::NoListener`], and those of attaching.
     pub fn open(place: Place, settings: Settings, now: Nanos) -> Result<Guard, GuardError> {
-        let opened = place.within(|| Ok::<_, std::io::Error>((SocketDiagnostics::open()?, AcceptQueues::open()?)))?;
+        let opened =
+            place.within(|| Ok::<_, std::io::Error>((SocketDiagnostics::open()?, AcceptQueues::open()?)))?;
         let (diagnostics, queues) = opened?;
         let mut guard = Guard {
             control: ForeignControl::new(settings.target, now),
@@ -233,8 +234,13 @@ impl Guard {
     /// The descriptors of the listeners. Those of an MPTCP listener name its outer socket.
     fn holdings(&mut self) -> std::io::Result<Vec<Holding>> {
         let outer = self.diagnostics.mptcp_listeners(self.place.address.port)?;
-        let inodes: Vec<u32> =
-            self.listeners.iter().chain(&outer).map(|listener| listener.inode).filter(|inode| *inode != 0).collect();
+        let inodes: Vec<u32> = self
+            .listeners
+            .iter()
+            .chain(&outer)
+            .map(|listener| listener.inode)
+            .filter(|inode| *inode != 0)
+            .collect();
         let mut found: Vec<Holding> = holders(&inodes).into_values().flatten().collect();
         found.sort_unstable_by_key(|holding| (holding.pid, holding.descriptor));
         Ok(found)
@@ -264,7 +270,8 @@ impl Guard {
                 }
             }
             None => {
-                let came = self.readings.syns.unwrap_or_default().saturating_sub(before.syns.unwrap_or_default());
+                let came =
+                    self.readings.syns.unwrap_or_default().saturating_sub(before.syns.unwrap_or_default());
                 self.would_refuse += came as f64 * (1.0 - admission.share);
             }
         }
@@ -348,7 +355,9 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Changed(change) => write!(f, "{change}"),
-            Event::Gone => write!(f, "the listener is gone: everything is admitted, and a new one will be guarded"),
+            Event::Gone => {
+                write!(f, "the listener is gone: everything is admitted, and a new one will be guarded")
+            }
             Event::Following(description) => write!(f, "the listeners have changed; guarding {description}"),
             Event::Failed(error) => {
                 write!(f, "not guarded, everything is admitted: {error}; tried again each second")

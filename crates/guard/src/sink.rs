@@ -53,8 +53,10 @@ impl Sink {
     /// # Errors
     /// [`GuardError::Sink`] with the missing right.
     pub fn join(listener: &Listener, holding: Holding, salt: u32) -> Result<Sink, GuardError> {
-        let copy = copy(holding).map_err(failed("copy its descriptor (pidfd_getfd needs CAP_SYS_PTRACE, or its user)"))?;
-        let was_shared = sockopt::socket_reuseport(&copy).map_err(|errno| failed("read its options")(errno.into()))?;
+        let copy = copy(holding)
+            .map_err(failed("copy its descriptor (pidfd_getfd needs CAP_SYS_PTRACE, or its user)"))?;
+        let was_shared =
+            sockopt::socket_reuseport(&copy).map_err(|errno| failed("read its options")(errno.into()))?;
         let share = |on| sockopt::set_socket_reuseport(&copy, on).map_err(io::Error::from);
         share(true).map_err(failed("allow SO_REUSEPORT"))?;
         let joined = sys::thread::as_file_user(listener.uid, || bound_beside(listener, copy.as_fd()))
@@ -65,7 +67,8 @@ impl Sink {
                 let _ = share(false);
             }
         })?;
-        let inode = rustix::fs::fstat(&socket).map_err(|errno| failed("read the sink")(errno.into()))?.st_ino as u32;
+        let inode =
+            rustix::fs::fstat(&socket).map_err(|errno| failed("read the sink")(errno.into()))?.st_ino as u32;
         let mut sink = Sink {
             socket,
             inode,

@@ -84,8 +84,18 @@ impl Status {
         page.add("queue_depth", "gauge", "Connections in the accept queues.", self.queue_depth.into());
         page.add("queue_limit", "gauge", "Sum of the backlogs.", self.queue_limit.into());
         let dropped = self.queue_dropped as f64;
-        page.add("queue_dropped_total", "counter", "SYNs and final ACKs dropped by full accept queues.", dropped);
-        page.add("waiting", "gauge", "Requests or connections that wait for their turn.", self.waiting.into());
+        page.add(
+            "queue_dropped_total",
+            "counter",
+            "SYNs and final ACKs dropped by full accept queues.",
+            dropped,
+        );
+        page.add(
+            "waiting",
+            "gauge",
+            "Requests or connections that wait for their turn.",
+            self.waiting.into(),
+        );
         page.add("wait_seconds", "gauge", "Estimated wait of a new connection.", self.wait_ns as f64 / 1e9);
         page.add("offered_per_second", "gauge", "Arrivals, refused ones included.", self.offered_per_s);
         if let Some(rate) = self.service_per_s {
@@ -94,7 +104,12 @@ impl Status {
         page.add("share", "gauge", "Fraction of new connections that is admitted.", self.share);
         page.add("refused_total", "counter", "Connection attempts refused.", self.refused as f64);
         let would = self.would_refuse as f64;
-        page.add("would_refuse_total", "counter", "Connection attempts to refuse if not only observing.", would);
+        page.add(
+            "would_refuse_total",
+            "counter",
+            "Connection attempts to refuse if not only observing.",
+            would,
+        );
         if let Some(requests) = &self.requests {
             page.requests(requests);
         }
@@ -120,9 +135,19 @@ impl Page<'_> {
     fn requests(&mut self, requests: &RequestFigures) {
         self.add("asked_total", "counter", "Requests asked.", requests.asked as f64);
         self.add("answered_total", "counter", "Requests answered.", requests.answered as f64);
-        self.add("ended_total", "counter", "Requests whose connection ended unanswered.", requests.ended as f64);
+        self.add(
+            "ended_total",
+            "counter",
+            "Requests whose connection ended unanswered.",
+            requests.ended as f64,
+        );
         self.add("unanswered", "gauge", "Requests without an answer.", requests.unanswered as f64);
-        self.add("stuck", "gauge", "Unanswered requests that wait for something else.", requests.stuck.into());
+        self.add(
+            "stuck",
+            "gauge",
+            "Unanswered requests that wait for something else.",
+            requests.stuck.into(),
+        );
         let connections = requests.connections as f64;
         self.add("connections_total", "counter", "Connections that have asked.", connections);
         for (name, time) in [("p50", requests.first_byte_ns_p50), ("p99", requests.first_byte_ns_p99)] {
@@ -140,10 +165,13 @@ mod tests {
 
     #[test]
     fn prometheus_page_has_every_figure_once() {
-        let requests = Some(RequestFigures { asked: 9, first_byte_ns_p50: Some(5_000_000), ..Default::default() });
+        let requests =
+            Some(RequestFigures { asked: 9, first_byte_ns_p50: Some(5_000_000), ..Default::default() });
         let status = Status { address: ":80".to_owned(), state: "refusing", requests, ..Status::default() };
         let page = status.prometheus();
-        for line in ["inrush_guard_refusing{listener=\":80\"} 1", "inrush_guard_asked_total{listener=\":80\"} 9"] {
+        for line in
+            ["inrush_guard_refusing{listener=\":80\"} 1", "inrush_guard_asked_total{listener=\":80\"} 9"]
+        {
             assert_eq!(page.lines().filter(|found| *found == line).count(), 1, "{line} in:\n{page}");
         }
         assert!(page.contains("first_byte_seconds_p50{listener=\":80\"} 0.005"), "{page}");

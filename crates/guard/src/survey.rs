@@ -73,8 +73,11 @@ impl Survey {
         let outer = self.diagnostics.mptcp_listeners(0)?;
         let mut listeners: Vec<_> = self.seen.into_values().collect();
         listeners.sort_unstable_by_key(|(_, last, _)| (last.address.port(), last.address.ip(), last.cookie));
-        let inodes: Vec<u32> =
-            listeners.iter().map(|(_, last, _)| last.inode).chain(outer.iter().map(|outer| outer.inode)).collect();
+        let inodes: Vec<u32> = listeners
+            .iter()
+            .map(|(_, last, _)| last.inode)
+            .chain(outer.iter().map(|outer| outer.inode))
+            .collect();
         let holdings = holders(&inodes);
         let held = |listener: &Listener| {
             let outside = outer.iter().filter(|outer| outer.address == listener.address);
@@ -149,8 +152,17 @@ mod tests {
     #[test]
     fn opinion_names_the_worst_first() {
         let address = "127.0.0.1:80".parse().unwrap();
-        let calm =
-            Listener { address, dual: false, inode: 1, cookie: 1, cgroup: 1, uid: 0, depth: 0, limit: 128, drops: 0 };
+        let calm = Listener {
+            address,
+            dual: false,
+            inode: 1,
+            cookie: 1,
+            cgroup: 1,
+            uid: 0,
+            depth: 0,
+            limit: 128,
+            drops: 0,
+        };
         assert_eq!(opinion(&calm, 0, 0), "calm");
         assert!(opinion(&calm, 1, 128).starts_with("drops connections now"));
         assert!(opinion(&calm, 0, 65).contains("half full"));

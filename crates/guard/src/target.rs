@@ -61,11 +61,17 @@ impl Place {
             Server::Cgroup(path) => {
                 of_folder(&format!("the cgroup {}", path.display()), |groups| Some(groups.at(path)))?
             }
-            Server::Container(id) => of_folder(&format!("the container {id}"), |groups| groups.of_container(id))?,
+            Server::Container(id) => {
+                of_folder(&format!("the container {id}"), |groups| groups.of_container(id))?
+            }
         };
-        let pid = pids.first().copied().ok_or_else(|| GuardError::NoServer(format!("{server:?} has no process")))?;
+        let pid = pids
+            .first()
+            .copied()
+            .ok_or_else(|| GuardError::NoServer(format!("{server:?} has no process")))?;
         let namespace = namespace_of(pid)?;
-        let sockets: Vec<u32> = pids.iter().flat_map(|pid| owner::sockets(*pid)).map(|(_, inode)| inode).collect();
+        let sockets: Vec<u32> =
+            pids.iter().flat_map(|pid| owner::sockets(*pid)).map(|(_, inode)| inode).collect();
         let place = Place { address: address.unwrap_or(Address { ip: None, port: 0 }), namespace };
         let found = place.within(move || -> io::Result<Vec<Listener>> {
             let mut diagnostics = SocketDiagnostics::open()?;
@@ -102,8 +108,10 @@ impl Place {
 /// The processes of a cgroup's folder.
 fn of_folder(what: &str, find: impl FnOnce(&Hierarchy) -> Option<PathBuf>) -> Result<Vec<i32>, GuardError> {
     let hierarchy = Hierarchy::find()?.ok_or(GuardError::NoHierarchy)?;
-    let folder = find(&hierarchy).ok_or_else(|| GuardError::NoServer(format!("no cgroup here is that of {what}")))?;
-    let found = processes(&folder).map_err(|error| GuardError::NoServer(format!("cannot read {what}: {error}")))?;
+    let folder =
+        find(&hierarchy).ok_or_else(|| GuardError::NoServer(format!("no cgroup here is that of {what}")))?;
+    let found =
+        processes(&folder).map_err(|error| GuardError::NoServer(format!("cannot read {what}: {error}")))?;
     match found.is_empty() {
         true => Err(GuardError::NoServer(format!("{what} has no process"))),
         false => Ok(found),

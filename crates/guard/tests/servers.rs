@@ -102,8 +102,15 @@ fn check_counts(running: &Running) {
 #[test]
 fn requests_to_python_add_up() {
     let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
-    let arguments =
-        ["-m", "http.server", "--bind", "127.0.0.1", "-d", folder.path().to_str().unwrap(), &port.to_string()];
+    let arguments = [
+        "-m",
+        "http.server",
+        "--bind",
+        "127.0.0.1",
+        "-d",
+        folder.path().to_str().unwrap(),
+        &port.to_string(),
+    ];
     let Some(running) = start("python3", &arguments, port) else { return };
     check_counts(&running);
 }

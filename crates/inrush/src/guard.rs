@@ -10,8 +10,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ::guard::{Exempt, Guard, GuardError, HookChoice, Place, Server, Settings, SignalChoice, Status, Wanted};
-use base::{Clock, Nanos, RealClock, lock};
 use ::server::{Page, Shown};
+use base::{Clock, Nanos, RealClock, lock};
 use sys::process::{Program, Streams};
 use sys::say;
 use sys::signal::{self, Signal};
@@ -154,12 +154,15 @@ fn keep(mut guard: Guard, flags: &GuardFlags, mut child: Option<&mut Started>) -
 fn open_page(address: std::net::SocketAddr, status: &Arc<Mutex<Status>>) -> Result<Page, Exit> {
     let (metrics, figures) = (Arc::clone(status), Arc::clone(status));
     let texts = vec![
-        Shown::new("/metrics", "text/plain; version=0.0.4; charset=utf-8", move || lock(&metrics).prometheus()),
+        Shown::new("/metrics", "text/plain; version=0.0.4; charset=utf-8", move || {
+            lock(&metrics).prometheus()
+        }),
         Shown::new("/status", "application/json", move || {
             serde_json::to_string(&*lock(&figures)).unwrap_or_default() + "\n"
         }),
     ];
-    let page = Page::open(address, texts).map_err(|error| Exit::Failed(format!("--admin {address}: {error}")))?;
+    let page =
+        Page::open(address, texts).map_err(|error| Exit::Failed(format!("--admin {address}: {error}")))?;
     if let Some(address) = page.address() {
         say!("inrush: figures on http://{address}/metrics and /status");
     }
@@ -172,7 +175,8 @@ struct Started(sys::process::Child);
 impl Started {
     fn start(flags: &GuardFlags) -> Result<Option<Started>, Exit> {
         let [program, arguments @ ..] = flags.command.as_slice() else { return Ok(None) };
-        let child = Program::new(program).arguments(arguments).with_streams(Streams::Ours).outliving().start();
+        let child =
+            Program::new(program).arguments(arguments).with_streams(Streams::Ours).outliving().start();
         let failed = |error: io::Error| {
             Exit::Usage(format!("-- {}: cannot start the server: {error}", program.to_string_lossy()))
         };
@@ -186,7 +190,8 @@ impl Started {
     /// Asks the server to end, if it has not, and takes its exit code.
     fn end(mut self) -> Result<(), Exit> {
         let ended = self.has_ended();
-        let exit = self.0.terminate(ENDING).map_err(|error| Exit::Failed(format!("end the server: {error}")))?;
+        let exit =
+            self.0.terminate(ENDING).map_err(|error| Exit::Failed(format!("end the server: {error}")))?;
         match exit.status.code() {
             Some(0) => Ok(()),
             // The signal was ours.
@@ -200,7 +205,9 @@ impl Started {
 fn exit(error: GuardError) -> Exit {
     let message = error.to_string();
     match error {
-        GuardError::NoAddress | GuardError::ManyPorts { .. } | GuardError::SinkExempts => Exit::Usage(message),
+        GuardError::NoAddress | GuardError::ManyPorts { .. } | GuardError::SinkExempts => {
+            Exit::Usage(message)
+        }
         GuardError::NoServer(_) | GuardError::NoListener { .. } => Exit::Unreachable(message),
         _ => Exit::Failed(message),
     }

@@ -59,7 +59,7 @@ pub use ground::error::ServeError;
 pub use ground::setting::{AnySetting, Chosen, Declaration};
 pub use operation::admin::metrics::samples as sample_metrics;
 pub use operation::confinement::Confined;
-pub use operation::side_servers::Page;
+pub use operation::side_servers::{Page, Shown};
 pub use operation::upgrade::run_starter;
 pub use plan::DEFAULT_DISPATCH;
 pub use refusal_loop::DESCRIPTORS as REFUSAL_DESCRIPTORS;

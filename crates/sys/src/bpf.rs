@@ -121,7 +121,13 @@ pub fn attach(program: BorrowedFd<'_>, device: u32, point: AttachPoint) -> io::R
         AttachPoint::XdpDriver => (BPF_XDP, XDP_FLAGS_DRV_MODE),
         AttachPoint::XdpGeneric => (BPF_XDP, XDP_FLAGS_SKB_MODE),
     };
-    link(LinkRequest { program: program.as_raw_fd() as u32, target: device, kind, flags, ..Default::default() })
+    link(LinkRequest {
+        program: program.as_raw_fd() as u32,
+        target: device,
+        kind,
+        flags,
+        ..Default::default()
+    })
 }
 
 /// The direction of packets that a program at a cgroup sees.

@@ -93,7 +93,8 @@ fn killed_guards_leave_every_hook_open() {
             .start()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let said = lines.find(|line| line.contains("attached") || line.contains("skipped")).unwrap_or_default();
+        let said =
+            lines.find(|line| line.contains("attached") || line.contains("skipped")).unwrap_or_default();
         if said.contains("skipped") {
             println!("{hook}: {said}");
             continue;

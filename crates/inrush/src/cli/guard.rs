@@ -65,7 +65,8 @@ impl FromStr for AllowedNetwork {
 
     fn from_str(text: &str) -> Result<AllowedNetwork, String> {
         let expected = || "expected a network such as 10.0.0.0/8, or an address".to_owned();
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let (address, prefix) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| expected())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let prefix = prefix.map_or(Ok(most), str::parse).map_err(|_| expected())?;
@@ -125,7 +126,13 @@ pub struct GuardFlags {
     pub output: GuardOutput,
 
     /// Start this server first, and end with it; needs the address
-    #[arg(last = true, value_name = "COMMAND", help_heading = "The server", group = "server", requires = "address")]
+    #[arg(
+        last = true,
+        value_name = "COMMAND",
+        help_heading = "The server",
+        group = "server",
+        requires = "address"
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -135,7 +142,9 @@ mod tests {
 
     #[test]
     fn allowed_network_may_be_one_address() {
-        let parsed = |text: &str| text.parse::<AllowedNetwork>().map(|AllowedNetwork(ip, bits)| format!("{ip}/{bits}"));
+        let parsed = |text: &str| {
+            text.parse::<AllowedNetwork>().map(|AllowedNetwork(ip, bits)| format!("{ip}/{bits}"))
+        };
         assert_eq!(parsed("10.0.0.0/8").unwrap(), "10.0.0.0/8");
         assert_eq!(parsed("10.0.0.1").unwrap(), "10.0.0.1/32");
         assert_eq!(parsed("2001:db8::/32").unwrap(), "2001:db8::/32");

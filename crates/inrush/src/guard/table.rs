@@ -80,7 +80,10 @@ fn rows(status: &Status) -> String {
     if let Some(requests) = &status.requests {
         let (p50, p99) = (requests.first_byte_ns_p50.map(ms), requests.first_byte_ns_p99.map(ms));
         let none = || "-".to_owned();
-        row("unanswered", format!("{}, of which {} wait for something else", requests.unanswered, requests.stuck));
+        row(
+            "unanswered",
+            format!("{}, of which {} wait for something else", requests.unanswered, requests.stuck),
+        );
         row("answers", PerSecond(requests.answers_per_s).approximate());
         row("first byte", format!("p50 {}, p99 {}", p50.unwrap_or_else(none), p99.unwrap_or_else(none)));
         let each = requests.per_connection;
@@ -96,13 +99,18 @@ fn rows(status: &Status) -> String {
 fn refused(status: &Status) -> String {
     match status.hook {
         "none" => format!("none; would have refused {}", status.would_refuse),
-        _ => format!("{} attempts, {:.0} % of the new ones now", status.refused, (1.0 - status.share) * 100.0),
+        _ => {
+            format!("{} attempts, {:.0} % of the new ones now", status.refused, (1.0 - status.share) * 100.0)
+        }
     }
 }
 
 /// The figures of an observation in one line.
 fn one_line(status: &Status) -> String {
-    let mut line = format!("{} {}: queue {} of {}", status.address, status.state, status.queue_depth, status.queue_limit);
+    let mut line = format!(
+        "{} {}: queue {} of {}",
+        status.address, status.state, status.queue_depth, status.queue_limit
+    );
     let _ = write!(line, ", {} dropped", status.queue_dropped);
     if let Some(requests) = &status.requests {
         let answers = PerSecond(requests.answers_per_s).approximate();
@@ -122,7 +130,13 @@ mod tests {
 
     #[test]
     fn figures_have_units_in_both_forms() {
-        let status = Status { address: ":80".to_owned(), state: "open", hook: "none", wait_ns: 2_500_000, ..Status::default() };
+        let status = Status {
+            address: ":80".to_owned(),
+            state: "open",
+            hook: "none",
+            wait_ns: 2_500_000,
+            ..Status::default()
+        };
         assert_eq!(one_line(&status), ":80 open: queue 0 of 0, 0 dropped; wait 2.5 ms; would refuse 0");
         let rows = rows(&status);
         assert!(rows.contains("wait           2.5 ms") && rows.contains("would have refused 0"), "{rows}");

@@ -108,7 +108,8 @@ fn parse(payload: &[u8]) -> io::Result<Option<Listener>> {
     };
     let attributes = &payload[MESSAGE_LENGTH..];
     let memory = find_attribute(attributes, INET_DIAG_SKMEMINFO)?;
-    let only_v6 = find_attribute(attributes, INET_DIAG_SKV6ONLY)?.is_some_and(|value| value.first() == Some(&1));
+    let only_v6 =
+        find_attribute(attributes, INET_DIAG_SKV6ONLY)?.is_some_and(|value| value.first() == Some(&1));
     let cgroup = find_attribute(attributes, INET_DIAG_CGROUP_ID)?;
     Ok(Some(Listener {
         address: SocketAddr::new(ip, port),
@@ -165,7 +166,8 @@ mod tests {
     fn mptcp_listener_has_its_inode_in_its_own_list() {
         use rustix::net::{AddressFamily, SocketType, ipproto};
         let Some(mut diagnostics) = diagnostics() else { return };
-        let socket = match rustix::net::socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::MPTCP)) {
+        let socket = match rustix::net::socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::MPTCP))
+        {
             Ok(socket) => socket,
             Err(errno) => return println!("skipped: no MPTCP here: {errno}"),
         };

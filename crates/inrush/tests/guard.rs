@@ -1,0 +1,89 @@
+//! `inrush guard` as users see it: the survey, its errors and exit codes, and a server that it starts itself.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Output;
+
+use assert_cmd::Command;
+use base::Nanos;
+use rustix::process::Signal;
+use serde_json::Value;
+use sys::process::Program;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
+
+fn guard(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).arg("guard").args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn check_error(arguments: &[&str], code: i32, parts: &[&str]) {
+    let output = guard(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+}
+
+#[test]
+fn guard_errors_are_a_line_with_the_next_step() {
+    check_error(&[], 2, &["name a listener", ":8080", "--unit"]);
+    check_error(&["8080"], 2, &["expected :PORT or ADDR:PORT"]);
+    check_error(&[":80", "--allow", "all"], 2, &["10.0.0.0/8"]);
+    check_error(&["--pid", "1", "--unit", "a.service"], 2, &["cannot be used with"]);
+    check_error(&["--pid", &i32::MAX.to_string()], 3, &["there is no process"]);
+    // Port 1 has no listener unless somebody runs a TCPMUX server.
+    check_error(&["127.0.0.1:1"], 3, &["no TCP listener at 127.0.0.1:1", "--observe"]);
+    check_error(&[":1", "--", "no-such-server"], 2, &["no-such-server", "cannot start the server"]);
+}
+
+#[test]
+fn survey_lists_our_listener_as_json() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let output = guard(&["--observe", "--output", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let ours = found.iter().find(|found| found["address"] == address.as_str()).unwrap();
+    assert_eq!(ours["owners"][0]["pid"], std::process::id());
+    assert_eq!((&ours["depth"], &ours["drops"]), (&Value::from(0), &Value::from(0)));
+}
+
+#[test]
+fn command_starts_and_ends_with_its_guard() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let listen = format!("127.0.0.1:{port}");
+    let arguments = [
+        "guard".to_owned(),
+        listen.clone(),
+        "--observe".to_owned(),
+        "--signal=queue".to_owned(),
+        "--output=ndjson".to_owned(),
+        "--".to_owned(),
+        PROGRAM.to_owned(),
+        "serve".to_owned(),
+        folder.path().to_str().unwrap().to_owned(),
+        "--listen".to_owned(),
+        listen.clone(),
+    ];
+    let mut child = Program::new(PROGRAM).arguments(arguments).start().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let status: Value = serde_json::from_str(&lines.map(Result::unwrap).next().unwrap()).unwrap();
+    assert_eq!((&status["state"], &status["signal"]), (&Value::from("open"), &Value::from("queue")));
+    let mut stream = TcpStream::connect(&listen).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert!(reply.starts_with(b"HTTP/1."));
+    child.signal(Signal::TERM).unwrap();
+    let exit = loop {
+        if let Some(exit) = child.wait(Nanos::SECOND).unwrap() {
+            break exit;
+        }
+    };
+    assert_eq!(exit.status.code(), Some(0));
+    assert!(TcpStream::connect(&listen).is_err(), "the server has ended too");
+}
