@@ -2,8 +2,10 @@
 
 mod common;
 
+use base::Nanos;
 use bpf::admission::{Admission, Hook, Queues};
-use bpf::probe;
+use bpf::guard::Guard;
+use bpf::{Exempt, probe};
 use bpf::steering::{Schedule, Steering};
 use bpf::xsk_redirect::XskRedirect;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -50,6 +52,7 @@ fn the_two_capabilities_that_are_named_are_enough() {
             Admission::load(hook, &Queues::one()).map(drop)?;
         }
         XskRedirect::load([10, 0, 0, 0].into(), 8).map(drop)?;
+        Guard::load(([127, 0, 0, 1], 80).into(), Nanos::SECOND, 0, &Exempt::NONE).map(drop)?;
         Steering::load(Schedule::Random, 4).map(drop)
     });
     if let Some(loaded) = loaded {
@@ -60,7 +63,7 @@ fn the_two_capabilities_that_are_named_are_enough() {
 #[test]
 fn the_probe_says_what_is_missing() {
     let Some(facilities) = with_only(CapabilitySet::empty(), probe) else { return };
-    assert_eq!(facilities.len(), 6);
+    assert_eq!(facilities.len(), 7);
     for facility in facilities {
         let missing = facility.missing.unwrap();
         assert!(missing.contains("needs CAP_BPF and CAP_NET_ADMIN"), "{missing}");
