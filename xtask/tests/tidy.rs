@@ -150,8 +150,8 @@ fn rooms_have_few_modules_side_by_side() {
     let allowed = [
         "fleet: 14",
         "http1: 15",
-        "inrush: 18",
-        "inrush::cli: 17",
+        "inrush: 19",
+        "inrush::cli: 18",
         "load::engine: 20",
         "load::plan: 19",
         "report: 16",

@@ -17,12 +17,16 @@
 //! A SYN costs the server about 0.3 us if the program drops it. It costs 22 us or more if the server accepts the
 //! connection to refuse it.
 //!
+//! `exempt` has the networks whose SYNs are never refused.
+//!
 //! Leaves out the decision to shed: the caller sets the limits. Leaves out the placement of the SYN: the program of
 //! the SO_REUSEPORT group must follow the same rule.
 //!
 //! Invariants: only SYNs to the added addresses are counted or dropped. The end of this process detaches the program,
 //! because links die with their descriptors. Other tc programs of the device run as before. This program runs first,
 //! so that a program that accepts a packet cannot hide it.
+
+mod exempt;
 
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -37,9 +41,10 @@ use sys::bpf::AttachPoint;
 use sys::netlink::Link;
 use sys::shared::SharedArray;
 
+pub use exempt::Exempt;
+
 use crate::device::{Bound, Reach, Surroundings};
 use crate::error::{BpfError, errno};
-use crate::exempt::Exempt;
 use crate::object::{Loaded, Object, object};
 use crate::xdp::{self, Mode};
 use crate::{WORDS_PER_LINE, listener_key, tc};

@@ -25,9 +25,8 @@ use rustix::io::Errno;
 use sys::bpf::CgroupPackets;
 use sys::shared::SharedArray;
 
-use crate::admission::LimitTable;
+use crate::admission::{Exempt, LimitTable};
 use crate::error::BpfError;
-use crate::exempt::Exempt;
 use crate::object::{Loaded, Object, object};
 use crate::{WORDS_PER_LINE, address_words};
 

@@ -12,7 +12,7 @@
 //! | [`final_acks`] | `final_ack.c` | the trace point of dropped packets |
 //! | [`guard`] | `guard.c` | the sockets of a cgroup |
 //!
-//! `exempt` has the networks that an admission never refuses. `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
+//! `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
 //! `error` explains failures, and `probe` tries each program on this machine.
 //!
 //! Leaves out the decision to use a program, and its settings.
@@ -26,7 +26,6 @@
 pub mod admission;
 pub mod device;
 mod error;
-mod exempt;
 pub mod final_acks;
 pub mod guard;
 pub mod kernel_cache;
@@ -39,8 +38,8 @@ pub mod xsk_redirect;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use admission::Exempt;
 pub use error::BpfError;
-pub use exempt::Exempt;
 pub use probe::{Facility, probe};
 
 /// 64-bit words in a cache line: the size of a record that a program and its readers share.

@@ -7,9 +7,8 @@ use serde::Serialize;
 use sys::netlink::{Link, Route};
 use sys::netns::NetworkNamespace;
 
-use crate::admission::{Admission, Hook, Queues};
+use crate::admission::{Admission, Exempt, Hook, Queues};
 use crate::error::{BpfError, system};
-use crate::exempt::Exempt;
 use crate::final_acks::FinalAcks;
 use crate::guard::Guard;
 use crate::kernel_cache::{KernelCache, Limits};

@@ -5,9 +5,9 @@ mod common;
 use base::Nanos;
 use bpf::admission::{Admission, Hook, Queues};
 use bpf::guard::Guard;
-use bpf::{Exempt, probe};
 use bpf::steering::{Schedule, Steering};
 use bpf::xsk_redirect::XskRedirect;
+use bpf::{Exempt, probe};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 const NAMED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::NET_ADMIN);

@@ -17,6 +17,7 @@ use std::fmt;
 
 use base::Nanos;
 use overload::{Change, ForeignControl, Readings, RequestTotals, State};
+use rustix::net::AddressFamily;
 use sys::netlink::{Listener, SocketDiagnostics};
 
 use crate::GuardError;
@@ -30,6 +31,8 @@ use crate::target::Place;
 const DEVICES_EVERY: Nanos = Nanos::from_millis(200);
 /// The time after which a failed attachment is tried again.
 const RETRY: Nanos = Nanos::SECOND;
+/// The time between two looks at the listeners of both families. In between, only the known families are asked for.
+const FAMILIES_EVERY: Nanos = Nanos::from_millis(100);
 /// The time over which rates and quantiles are taken.
 const WINDOW: Nanos = Nanos::SECOND;
 
@@ -70,6 +73,7 @@ pub struct Guard {
     /// The time of the next attempt after a failure.
     retry: Option<Nanos>,
     devices_due: Nanos,
+    families_due: Nanos,
     readings: Readings,
     /// Totals before the present attachment.
     before: Totals,
@@ -115,12 +119,13 @@ impl Guard {
             attachment: None,
             retry: None,
             devices_due: now,
+            families_due: now,
             readings: Readings::default(),
             before: Totals::default(),
             would_refuse: 0.0,
             window: Window { began: now, ..Window::default() },
         };
-        let listeners = guard.list()?;
+        let listeners = guard.list(now)?;
         if listeners.is_empty() {
             let place = "this network namespace".to_owned();
             return Err(GuardError::NoListener { place, address: Some(guard.place.address) });
@@ -148,7 +153,7 @@ impl Guard {
     /// Reads the signals, decides, and tells the hook. Follows the server. Makes some ten system calls.
     pub fn tick(&mut self, now: Nanos) -> Vec<Event> {
         let mut events = Vec::new();
-        match self.list() {
+        match self.list(now) {
             Ok(listeners) => events.extend(self.follow(listeners, now)),
             // The kernel was busy with the list. The next tick reads it.
             Err(_) => return events,
@@ -173,9 +178,17 @@ impl Guard {
     }
 
     /// The server's listeners, without a sink of ours.
-    fn list(&mut self) -> std::io::Result<Vec<Listener>> {
+    fn list(&mut self, now: Nanos) -> std::io::Result<Vec<Listener>> {
         let own = self.attachment.as_ref().and_then(Attachment::own_inode);
-        let mut found = self.diagnostics.listeners(self.place.address.port)?;
+        let port = self.place.address.port;
+        let are_v4 = |all: &[Listener]| all.iter().all(|listener| listener.address.is_ipv4());
+        let mut found = match now < self.families_due && are_v4(&self.listeners) {
+            true => self.diagnostics.listeners_of(AddressFamily::INET, port)?,
+            false => {
+                self.families_due = now + FAMILIES_EVERY;
+                self.diagnostics.listeners(port)?
+            }
+        };
         found.retain(|listener| self.place.address.is_taken_by(listener) && Some(listener.inode) != own);
         Ok(found)
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use rustix::net::AddressFamily;
+
 use super::{
     Request, SOCK_DIAG_BY_FAMILY, SocketDiagnostics, TCP_LISTEN, find_attribute, too_short, u16_at, u32_at,
     u64_at,
@@ -53,12 +55,18 @@ impl SocketDiagnostics {
     /// # Errors
     /// `ENOENT` from a kernel without tcp_diag; `EINTR` if the list keeps changing.
     pub fn listeners(&mut self, port: u16) -> io::Result<Vec<Listener>> {
-        let mut found = Vec::new();
-        for family in [libc::AF_INET, libc::AF_INET6] {
-            let request = list_request(family, port);
-            found.append(&mut self.socket.list("list the listeners", request, parse)?);
-        }
+        let mut found = self.listeners_of(AddressFamily::INET, port)?;
+        found.append(&mut self.listeners_of(AddressFamily::INET6, port)?);
         Ok(found)
+    }
+
+    /// As [`listeners`](Self::listeners), for one family: half the cost.
+    ///
+    /// # Errors
+    /// As [`listeners`](Self::listeners).
+    pub fn listeners_of(&mut self, family: AddressFamily, port: u16) -> io::Result<Vec<Listener>> {
+        let request = list_request(family.as_raw().into(), port);
+        self.socket.list("list the listeners", request, parse)
     }
 
     /// Lists the MPTCP listeners at a port. Each has an inner TCP listener at the same address. Returns
@@ -164,7 +172,7 @@ mod tests {
 
     #[test]
     fn mptcp_listener_has_its_inode_in_its_own_list() {
-        use rustix::net::{AddressFamily, SocketType, ipproto};
+        use rustix::net::{SocketType, ipproto};
         let Some(mut diagnostics) = diagnostics() else { return };
         let socket = match rustix::net::socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::MPTCP))
         {
