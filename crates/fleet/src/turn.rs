@@ -105,7 +105,7 @@ fn accept(settings: &AgentSettings, order: Order) -> Result<Plan, String> {
 /// [`FleetError::NotYours`].
 pub fn confirm_target(owned: bool, plan: &Plan) -> Result<(), FleetError> {
     let target = plan.target();
-    if owned || target.ip().is_loopback() { Ok(()) } else { Err(FleetError::NotYours(target.to_string())) }
+    if owned || target.is_local() { Ok(()) } else { Err(FleetError::NotYours(target.to_string())) }
 }
 
 /// One order that is carried out.

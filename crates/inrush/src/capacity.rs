@@ -5,14 +5,14 @@
 use std::io::{self, IsTerminal};
 
 use ::load::preflight::RATE_UNASKED;
-use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold, TlsOptions};
+use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
 use base::{Clock, Nanos, PerSecond, RealClock};
 use lab::survey::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
 use crate::exit::Exit;
-use crate::load::{stop_at_signal, trust};
+use crate::load::{check_cleartext, stop_at_signal};
 use crate::output;
 
 /// Interval of the observed points of a watched run.
@@ -22,6 +22,7 @@ const ROUND_S: f64 = 5.0;
 
 /// Surveys the server and prints the result. Returns an error if the result is not valid.
 pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
+    check_cleartext(flags.tls.first_setting(), &flags.urls)?;
     let output = flags.output;
     let slo = flags.slo.as_ref().map(Threshold::to_string);
     let mut config = configuration(&flags);
@@ -92,7 +93,8 @@ fn configuration(flags: &CapacityFlags) -> Config {
         seed: flags.seed,
         source: flags.source_ip,
         own_this_server: flags.i_own_this_server,
-        tls: TlsOptions { trust: trust(flags.ca.clone(), flags.insecure), ..TlsOptions::default() },
+        addressing: flags.reach.addressing(),
+        tls: flags.tls.options(),
         ..Config::new(flags.urls.clone(), s_client(RATE_UNASKED))
     }
 }

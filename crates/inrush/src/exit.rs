@@ -127,7 +127,7 @@ mod tests {
         check("-H A:b", &["'-H'", "--header 'Name: value'"]);
         check("-z 10s", &["'-z'", "--duration TIME"]);
         check("--vus 10", &["'--vus'", "--client closed --sockets N"]);
-        check("-k", &["'-k'", "--insecure"]);
+        check("-m", &["'-m'", "--method"]);
         check("-t4", &["'-t'", "--threads", "--request-timeout"]);
         check("-d 10", &["--duration", "did you mean 10s?"]);
         check("-d {}", &["'{}' is not a time", "--body"]);

@@ -3,12 +3,11 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags that a command does not have, with the flags to use instead.
-const HABITS: [(&str, &str, &str); 16] = [
+const HABITS: [(&str, &str, &str); 13] = [
     ("load", "-c", CONNECTIONS),
     ("load", "--connections", CONNECTIONS),
     ("load", "--vus", CONNECTIONS),
     ("load", "-n", "a run has a length and no number of requests: --duration TIME, with --rate"),
-    ("load", "-H", "a header field is --header 'Name: value'"),
     ("load", "-z", "the length of a run is --duration TIME"),
     ("load", "-q", "the rate is --rate"),
     ("load", "-R", "the rate is --rate"),
@@ -16,8 +15,6 @@ const HABITS: [(&str, &str, &str); 16] = [
     ("load", "-t", "threads are --threads, a timeout is --request-timeout"),
     ("load", "--timeout", "timeouts are --connect-timeout and --request-timeout"),
     ("load", "-m", "the method is --method"),
-    ("load", "-X", "the method is --method"),
-    ("load", "-k", "certificates are not checked with --insecure"),
     ("load", "--latency", "every run prints its latencies"),
     ("serve", "--port", "the address and the port are --listen ADDR:PORT"),
 ];

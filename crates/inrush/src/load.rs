@@ -19,11 +19,10 @@ mod watch;
 use std::ffi::OsString;
 use std::io;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 use ::load::{
     Assignment, Config, Expected, Form, Link, LinkError, LoadError, Observer, Plan, Process, Processes,
-    Sockets, Stop, TlsOptions, Trust,
+    Sockets, Stop, TlsOptions, Url,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
@@ -176,6 +175,7 @@ fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
         ("--stack user", flags.stack == Stack::User || flags.link.is_some() || flags.source_net.is_some()),
         ("--server-cpus", flags.server_cpus.is_some()),
         ("--source-ip", flags.source_ip.is_some()),
+        ("--cert", flags.tls.cert.is_some()),
     ];
     match settings.into_iter().find(|(_, is_given)| *is_given) {
         Some((setting, _)) => {
@@ -281,15 +281,17 @@ fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
 
 /// Refuses settings of TLS for a server in cleartext.
 fn check_tls(flags: &LoadFlags) -> Result<(), Exit> {
-    let useless = match flags {
-        LoadFlags { insecure: true, .. } => "--insecure",
-        LoadFlags { ca: Some(_), .. } => "--ca",
-        LoadFlags { handshakes: HandshakeKind::Full, .. } => "--handshakes full",
-        _ => return Ok(()),
-    };
-    match flags.urls.iter().find(|url| !url.is_secure()) {
-        Some(url) => Err(Exit::Usage(format!("{useless} is for https; leave it out of a run against {url}"))),
-        None => Ok(()),
+    let full = (flags.handshakes == HandshakeKind::Full).then_some("--handshakes full");
+    check_cleartext(full.or(flags.tls.first_setting()), &flags.urls)
+}
+
+/// Refuses a setting of TLS for a server in cleartext.
+pub fn check_cleartext(setting: Option<&str>, urls: &[Url]) -> Result<(), Exit> {
+    match (setting, urls.iter().find(|url| !url.is_secure())) {
+        (Some(setting), Some(url)) => {
+            Err(Exit::Usage(format!("{setting} is for https; leave it out of a run against {url}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -339,15 +341,6 @@ fn pending(flags: &LoadFlags) -> Option<NonZeroU32> {
     }
 }
 
-/// The certificates that a run trusts.
-pub fn trust(ca: Option<PathBuf>, insecure: bool) -> Trust {
-    match (ca, insecure) {
-        (Some(path), _) => Trust::Roots(path),
-        (None, true) => Trust::Anybody,
-        (None, false) => Trust::System,
-    }
-}
-
 fn configuration(flags: LoadFlags) -> Config {
     let client = match (flags.client, flags.sockets) {
         (Client::Open | Client::Pair, sockets) => match pending(&flags) {
@@ -360,7 +353,6 @@ fn configuration(flags: LoadFlags) -> Config {
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
         (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },
     };
-    let trust = trust(flags.ca, flags.insecure);
     Config {
         threads: flags.threads,
         duration: flags.duration,
@@ -380,7 +372,8 @@ fn configuration(flags: LoadFlags) -> Config {
         form: Form { method: flags.method, fields: flags.header, body: flags.body },
         retry: flags.retry,
         populations: flags.population,
-        tls: TlsOptions { trust, resume: flags.handshakes == HandshakeKind::Resumed },
+        addressing: flags.reach.addressing(),
+        tls: TlsOptions { resume: flags.handshakes == HandshakeKind::Resumed, ..flags.tls.options() },
         seed: flags.seed,
         source: flags.source_ip,
         stack: match flags.stack {

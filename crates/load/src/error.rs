@@ -10,7 +10,7 @@ use usertcp::LinkError;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A URL that the generator cannot request.
-    #[error("URL '{given}': {why}; expected http[s]://HOST[:PORT][/PATH]")]
+    #[error("URL '{given}': {why}; expected http[s]://HOST[:PORT][/PATH] or unix:FILE[:/PATH]")]
     Url {
         /// The URL as given.
         given: String,
@@ -18,7 +18,7 @@ pub enum LoadError {
         why: &'static str,
     },
     /// No URL at all.
-    #[error("no URL given; expected http[s]://HOST[:PORT][/PATH]")]
+    #[error("no URL given; expected http[s]://HOST[:PORT][/PATH] or unix:FILE[:/PATH]")]
     NoUrl,
     /// A time of zero that the run divides by, or that would end every wait.
     #[error("--{setting} is 0; expected a time above 0 such as 500ms or 10s")]
@@ -48,6 +48,17 @@ pub enum LoadError {
         /// The resolver's error.
         source: io::Error,
     },
+    /// A setting that redirects connections of another server than the run's.
+    #[error("{setting} has no effect: {why}")]
+    Redirection {
+        /// The setting.
+        setting: String,
+        /// The server that the run has.
+        why: String,
+    },
+    /// The requests have two Host fields.
+    #[error("--header 'Host: ...' is given twice; a request has one host")]
+    TwoHosts,
     /// The load is high and the target may belong to others.
     #[error("{target} is not a private address: more than {allowed} requires --i-own-this-server")]
     NotYours {

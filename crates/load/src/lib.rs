@@ -58,6 +58,7 @@ pub use measurement::histograms::LONGEST;
 pub use measurement::observer::{AgentPhase, AgentStanding, Observer, Snapshot, Standing};
 pub use measurement::result::Reports;
 pub use plan::Plan;
+pub use plan::addressing::{Addressing, ConnectTo, Family, Resolve, Target};
 pub use plan::arrivals::Process;
 pub use plan::config::{
     AGENTS_MAX, CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET,
@@ -73,7 +74,7 @@ pub use plan::round_trip::round_trip_warning;
 pub use plan::source_addresses::SourceRange;
 pub use plan::target::Url;
 pub use plan::tempo::Tempo;
-pub use plan::tls::{TlsOptions, Trust};
+pub use plan::tls::{ClientIdentity, TlsOptions, TlsVersion, Trust};
 pub use plan::window::Window;
 pub use plan::workload::{self, Body, Field, Form, Length, Method, Spec, Think};
 pub use usertcp::{LinkError, SourceNet};

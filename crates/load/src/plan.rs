@@ -9,11 +9,13 @@
 //! The modules, from the bottom up:
 //!
 //! - Terms: `window`, `share` (of the processes), `draws` (random numbers), `target` (the URL), `digest` (of contents).
+//! - The way to the server: `addressing`.
 //! - One setting each: `arrivals`, `workload`, `population`, `retry`, `expected`, `tls`, `source_addresses`, `tempo`.
 //! - The whole: `config`, and `settings`, which takes it to another machine.
 //! - The plan: `requests` encodes the workload, `preflight` checks and works out, `outline` sums up, `round_trip`
 //!   warns of a connect timeout that is too short.
 
+pub(crate) mod addressing;
 pub(crate) mod arrivals;
 pub(crate) mod config;
 pub(crate) mod digest;
@@ -34,12 +36,12 @@ pub(crate) mod tls;
 pub(crate) mod window;
 pub mod workload;
 
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use base::Nanos;
 use usertcp::SourceNet;
 
+use addressing::Target;
 use config::{Client, Config, Link, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
 use requests::Workload;
 use share::Share;
@@ -55,7 +57,7 @@ pub struct Plan {
     /// The workload of each population: the measured workload with the population's session length and think
     /// time.
     pub(crate) population_workloads: Vec<Workload>,
-    pub(crate) target: SocketAddr,
+    pub(crate) target: Target,
     /// TLS state for an https URL.
     pub(crate) tls: Option<Tls>,
     pub(crate) sources: Option<SourceRange>,
@@ -74,9 +76,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The target's address.
-    pub fn target(&self) -> SocketAddr {
-        self.target
+    /// The destination of the connections.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The address for TCP in user space, which connects to one address.
+    pub(crate) fn user_target(&self) -> std::net::SocketAddr {
+        self.target.first().expect("the preflight refuses a socket file with --stack user")
     }
 
     /// The most connects pending at once, all threads together.
@@ -124,7 +131,7 @@ impl Plan {
 
     /// The source net of TCP in user space.
     pub(crate) fn source_net(&self) -> SourceNet {
-        let default = if self.target.is_ipv4() { SOURCE_NET } else { SOURCE_NET_V6 };
+        let default = if self.user_target().is_ipv4() { SOURCE_NET } else { SOURCE_NET_V6 };
         match self.config.stack {
             Stack::User { net: Some(net), .. } => net,
             _ => default.parse().expect("the defaults are nets"),

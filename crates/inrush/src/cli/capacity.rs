@@ -1,7 +1,6 @@
 //! The flags of `inrush capacity`.
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
 
 use ::load::{Length, SourceRange, Spec, Threshold, Url};
 use base::{Nanos, Seed};
@@ -9,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::from_one_up;
 use super::load::positive_time;
+use super::reach::{ReachFlags, TlsFlags};
 
 /// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the
 /// server.
@@ -81,13 +81,13 @@ pub struct CapacityFlags {
     #[arg(long, value_name = "N|LO..HI")]
     pub requests_per_connection: Option<Length>,
 
-    /// PEM file of trusted certificates for https [default: the system's]
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    pub ca: Option<PathBuf>,
+    /// The way to the server.
+    #[command(flatten)]
+    pub reach: ReachFlags,
 
-    /// Accept any certificate
-    #[arg(long)]
-    pub insecure: bool,
+    /// TLS settings.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// Number of engine threads; each offers its share of the load
     #[arg(long, value_name = "N", default_value = "1", value_parser = from_one_up::<NonZeroU32>)]

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::cpus::{CpuList, cpu_list};
 use super::from_one_up;
+use super::reach::{REACH, ReachFlags, TlsFlags};
 use super::text_or_json::TextOrJson;
 use crate::meters::Collector;
 
@@ -76,7 +77,7 @@ fn content_length(text: &str) -> Result<u64, String> {
 }
 
 /// The settings of a run that `--calibrate` chooses itself or has no use for.
-const NOT_CALIBRATED: [&str; 33] = [
+const NOT_CALIBRATED: [&str; 40] = [
     "urls",
     "rate",
     "duration",
@@ -95,8 +96,15 @@ const NOT_CALIBRATED: [&str; 33] = [
     "connect_timeout",
     "request_timeout",
     "close",
+    "connect_to",
+    "resolve",
+    "ipv4",
+    "ipv6",
     "ca",
     "insecure",
+    "sni",
+    "cert",
+    "tls_version",
     "handshakes",
     "expect_status",
     "expect_length",
@@ -235,11 +243,13 @@ pub struct LoadFlags {
     pub think: Option<Think>,
 
     /// Request method [default: GET, or POST with --body]
-    #[arg(long, value_name = "METHOD", help_heading = REQUESTS, hide_short_help = true)]
+    #[arg(long, short = 'X', value_name = "METHOD", help_heading = REQUESTS, hide_short_help = true)]
     pub method: Option<Method>,
 
     /// Header field of every request, such as 'Accept: text/html'; repeatable
-    #[arg(long, value_name = "FIELD", help_heading = REQUESTS, hide_short_help = true)]
+    ///
+    /// 'Host: NAME' replaces the URL's host in the request, and not the server that it goes to.
+    #[arg(long, short = 'H', value_name = "FIELD", help_heading = REQUESTS, hide_short_help = true)]
     pub header: Vec<Field>,
 
     /// Content of every request: text, or @FILE
@@ -266,16 +276,16 @@ pub struct LoadFlags {
     #[arg(long, value_name = "HOW", default_value = "fin", help_heading = REQUESTS, hide_short_help = true)]
     pub close: Close,
 
-    /// PEM file of trusted certificates for https [default: the system's]
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure", help_heading = REQUESTS, hide_short_help = true)]
-    pub ca: Option<PathBuf>,
+    /// The way to the server.
+    #[command(flatten)]
+    pub reach: ReachFlags,
 
-    /// Accept any certificate
-    #[arg(long, help_heading = REQUESTS, hide_short_help = true)]
-    pub insecure: bool,
+    /// TLS settings.
+    #[command(flatten)]
+    pub tls: TlsFlags,
 
     /// TLS handshakes: resumed with the server's tickets, or always full
-    #[arg(long, value_name = "KIND", default_value = "resumed", help_heading = REQUESTS, hide_short_help = true)]
+    #[arg(long, value_name = "KIND", default_value = "resumed", help_heading = REACH, hide_short_help = true)]
     pub handshakes: HandshakeKind,
 
     /// Correct status codes, such as 200 or 200,301,4xx
@@ -363,7 +373,7 @@ pub struct LoadFlags {
     #[arg(long, help_heading = GENERATOR, hide_short_help = true)]
     pub i_own_this_server: bool,
 
-    /// Send nothing; print the schedule, and the descriptors and ports that the run needs
+    /// Send no request; print the schedule, and the descriptors and ports that the run needs
     #[arg(long, conflicts_with = "calibrate", help_heading = GENERATOR, hide_short_help = true)]
     pub dry_run: bool,
 

@@ -220,7 +220,7 @@ mod tests {
         let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
         let schedule = Schedule::open(arrivals, Tempo::default());
         let (origin, sockets) =
-            (clock.now(), KernelSockets::new(plan.target, Sources::of_thread(&plan, 0)).unwrap());
+            (clock.now(), KernelSockets::new(&plan.target, Sources::of_thread(&plan, 0)).unwrap());
         let mut engine =
             Engine::new(clock.clone(), origin, Settings::of(&plan), schedule, seed.rng(), sockets);
         for at in times_ms {
@@ -256,7 +256,7 @@ mod tests {
         let plan = prepare(config).unwrap();
         let clock = SimulatedClock::new(WallTime::default());
         let offered = |schedule: Schedule| {
-            let sockets = KernelSockets::new(plan.target, Sources::of_thread(&plan, 0)).unwrap();
+            let sockets = KernelSockets::new(&plan.target, Sources::of_thread(&plan, 0)).unwrap();
             let (origin, seeds) = (clock.now(), plan.config.seed.rng());
             let mut engine =
                 Engine::new(clock.clone(), origin, Settings::of(&plan), schedule, seeds, sockets);

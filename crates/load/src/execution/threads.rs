@@ -88,13 +88,13 @@ fn over(
     let close = plan.config.close;
     let Some((link, net)) = link else {
         let sources = Sources::of_thread(plan, thread).with_receive_buffer(slow_bytes);
-        return work.carry_out(KernelSockets::new(plan.target, sources)?);
+        return work.carry_out(KernelSockets::new(&plan.target, sources)?);
     };
     let epoch = start.origin;
     // Each run has its own names: a server may still have connections of a run that was killed.
     let seed = plan.config.seed.child(&format!("TCP {thread} {}", epoch.0));
     let syn_linear_timeouts = syn_linear_timeouts();
-    let config = usertcp::Config { server: plan.target, net, seed, epoch, syn_linear_timeouts };
+    let config = usertcp::Config { server: plan.user_target(), net, seed, epoch, syn_linear_timeouts };
     match link {
         AnyLink::Tun(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
         AnyLink::AfXdp(link) => work.carry_out(UserTcp::new(*link, config, close, slow_bytes)),
@@ -159,7 +159,7 @@ pub(crate) fn run_handler(
 ) -> Result<ThreadReport, LoadError> {
     let (nobody, unused) = (Schedule::closed(0, Nanos::ZERO), plan.config.seed.child("handler").rng());
     sleep_precisely()?;
-    let sockets = KernelSockets::new(plan.target, Sources::of_thread(plan, 0))?;
+    let sockets = KernelSockets::new(&plan.target, Sources::of_thread(plan, 0))?;
     Engine::new(start.clock, start.origin, Settings::of(plan), nobody, unused, sockets)
         .handling(establisher)
         .run(&|| false, tell)

@@ -9,6 +9,7 @@ use base::{Nanos, PerSecond, Seed};
 use serde::{Deserialize, Serialize};
 use usertcp::SourceNet;
 
+use crate::plan::addressing::Addressing;
 use crate::plan::arrivals::Process;
 use crate::plan::expected::Expected;
 use crate::plan::population::Population;
@@ -228,6 +229,9 @@ pub struct Config {
     pub expected: Expected,
     /// Clients beside the measured traffic; each population at most once.
     pub populations: Vec<Population>,
+    /// The addresses that connections go to.
+    #[serde(default)]
+    pub addressing: Addressing,
     /// TLS settings for https URLs.
     pub tls: TlsOptions,
     /// The seed of every random draw in the run.
@@ -272,6 +276,7 @@ impl Config {
             retry: Retry::Never,
             expected: Expected::default(),
             populations: Vec::new(),
+            addressing: Addressing::default(),
             tls: TlsOptions::default(),
             seed: Seed(1),
             source: None,
@@ -335,12 +340,19 @@ impl Config {
             ("body", text(&self.form.body)),
             ("populations", joined(&self.populations, " ")),
             ("source_ip", text(&self.source)),
+            ("connect_to", joined(&self.addressing.connect_to, " ")),
+            ("resolve", joined(&self.addressing.resolve, " ")),
+            ("family", text(&self.addressing.family)),
         ];
         let mut settings: Vec<(&str, String)> = always.into_iter().chain(self.client.describe()).collect();
         settings.extend(given.into_iter().filter_map(|(name, value)| Some((name, value?))));
         if self.urls.iter().any(Url::is_secure) {
             settings.push(("tls_trust", self.tls.trust.name()));
             settings.push(("tls_resume", self.tls.resume.to_string()));
+            settings.extend(self.tls.version.map(|version| ("tls_version", version.to_string())));
+            settings.extend(self.tls.server_name.clone().map(|name| ("tls_server_name", name)));
+            let identity = self.tls.identity.as_ref();
+            settings.extend(identity.map(|own| ("tls_certificate", own.certificate.display().to_string())));
         }
         settings.extend(self.stack.describe());
         settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -1,4 +1,4 @@
-//! Works out a run before it begins: the target's address, the most pending connects, the source addresses,
+//! Works out a run before it begins: the target's addresses, the most pending connects, the source addresses,
 //! and the limits that the run will reach.
 //!
 //! `refusals` checks for configurations that cannot or must not be run.
@@ -17,7 +17,6 @@ use crate::plan::config::{Client, Close, Config, PROCESSES_MAX, Processes, Socke
 use crate::plan::population::Population;
 use crate::plan::requests::Workload;
 use crate::plan::source_addresses::{self, SourceRange, TIME_WAIT};
-use crate::plan::target::is_private;
 use crate::plan::tempo::Tempo;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
@@ -56,18 +55,19 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let workload = Workload::new(&config);
     let population_workloads = config.populations.iter().map(|population| of_population(&config, population));
     let population_workloads = population_workloads.collect();
-    check_conduct(&config, &workload, target)?;
+    check_conduct(&config, &workload, &target)?;
     check_think(&config, &workload)?;
     check_pair(&config, &workload)?;
-    check_stack(&config)?;
+    check_stack(&config, &target)?;
     check_http2(&config)?;
     if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
         return Err(LoadError::NoContent { setting });
     }
-    check_source(&config, target)?;
+    check_source(&config, &target)?;
     let ports = port_range();
     let connections = connections_in_time_wait(&config);
-    let sources = config.source.or_else(|| source_addresses::automatic(target, connections, &ports));
+    let automatic = |target| source_addresses::automatic(target, connections, &ports);
+    let sources = config.source.or_else(|| target.first().and_then(automatic));
     let secure = config.urls.iter().find(|url| url.is_secure());
     let tls = secure.map(|url| Tls::new(url.host(), &config.tls, config.streams.is_some())).transpose()?;
     let limit = descriptors::raise_limit(u64::MAX);
@@ -78,7 +78,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     let lanes = config.threads_in_all().max(processes);
     let has_rate = matches!(config.client, Client::SClient { .. });
     // A higher rate to a public address would have been refused.
-    let is_ours = config.own_this_server || is_private(target.ip());
+    let is_ours = config.own_this_server || target.first_public().is_none();
     let mut plan = Plan {
         tls,
         config,
@@ -205,7 +205,7 @@ fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> O
     }
     // Agents of a fleet connect from machines of their own, unless the target is on each of them.
     let machines = match plan.config.processes {
-        Processes::Agents(agents) if !plan.target.ip().is_loopback() => agents.get(),
+        Processes::Agents(agents) if !plan.target.is_local() => agents.get(),
         _ => 1,
     };
     let addresses = plan.sources.map_or(1, SourceRange::count).saturating_mul(machines);

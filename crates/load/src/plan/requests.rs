@@ -47,7 +47,8 @@ impl Workload {
         let (paths, weights) = config.workload.paths(&config.urls);
         let (own_length, own_think) = config.workload.session();
         let (mut arena, form) = (Vec::new(), &config.form);
-        let (authority, fields) = (config.urls[0].authority(), form.field_lines());
+        let authority = form.hosts().next().map_or_else(|| config.urls[0].authority(), str::to_owned);
+        let fields = form.field_lines();
         let (method, host) = (form.method(), authority.as_str());
         let head = |target| RequestHead { method, target, host, fields: &fields, persistent: true };
         let scheme = if config.urls[0].is_secure() { "https" } else { "http" };
@@ -129,7 +130,7 @@ impl Workload {
 /// The header block of an HTTP/2 request.
 fn http2_block(form: &Form, scheme: &str, authority: &str, path: &str) -> Vec<u8> {
     let length = form.content_length();
-    let fields = form.fields.iter().map(|field| (field.name(), field.value()));
+    let fields = form.fields_beside_host().map(|field| (field.name(), field.value()));
     let fields = fields.chain(length.iter().map(|length| ("content-length", length.as_str())));
     let head = http2::client::RequestHead { method: form.method(), scheme, authority, path };
     http2::client::encode_request(&head, fields)
@@ -193,6 +194,14 @@ pub(crate) mod tests {
             assert!(text.starts_with(head) && text.ends_with("\r\n\r\na=b"), "{text}");
         }
         assert!(!all.answers_head());
+    }
+
+    #[test]
+    fn host_field_replaces_the_authority() {
+        let mut other = config(&["http://127.0.0.1:81/"], Spec::OnePacket);
+        other.form.fields = vec!["host: a.test".parse().unwrap(), "X: y".parse().unwrap()];
+        let text = String::from_utf8(Workload::new(&other).bytes(RequestId(0), false).to_vec()).unwrap();
+        assert!(text.starts_with("GET / HTTP/1.1\r\nHost: a.test\r\nX: y\r\n"), "{text}");
     }
 
     #[test]

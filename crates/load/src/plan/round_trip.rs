@@ -19,10 +19,10 @@ const ROUND_TRIP_MAX: Nanos = Nanos::from_millis(300);
 /// another machine it blocks for one round trip, or for a second without an answer.
 pub fn round_trip_warning(plan: &Plan, clock: &impl Clock) -> Option<String> {
     let timeout = plan.config.connect_timeout;
-    if timeout >= ROUND_TRIP_MAX || plan.target().ip().is_loopback() {
+    if timeout >= ROUND_TRIP_MAX || plan.target().is_local() {
         return None;
     }
-    remark(timeout, round_trip(plan.target(), clock)?)
+    remark(timeout, round_trip(plan.target().first()?, clock)?)
 }
 
 fn remark(timeout: Nanos, round_trip: Nanos) -> Option<String> {

@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::plan::addressing::{ConnectTo, Resolve};
 use crate::plan::arrivals::Process;
 use crate::plan::config::Sockets;
 use crate::plan::digest::Digest;
@@ -22,7 +23,7 @@ use crate::plan::tls::Trust;
 use crate::plan::workload::{Body, Field, Length, Method, Spec, Think};
 
 /// The beginnings of texts that name a file, beside those of arrival processes.
-const FILES: [&str; 2] = ["urls:", "@"];
+const FILES: [&str; 3] = ["urls:", "unix:", "@"];
 
 /// Refuses a setting that names a file.
 fn without_file(text: String) -> Result<String, String> {
@@ -58,8 +59,8 @@ macro_rules! travels_as_text {
 }
 
 travels_as_text!(
-    Body, Digest, Field, Length, Method, Population, Process, Retry, Sockets, Spec, Statuses, Think, Trust,
-    Url
+    Body, ConnectTo, Digest, Field, Length, Method, Population, Process, Resolve, Retry, Sockets, Spec,
+    Statuses, Think, Trust, Url
 );
 
 impl Display for Trust {
@@ -88,7 +89,9 @@ mod tests {
     use base::{Nanos, PerSecond};
 
     use super::*;
+    use crate::plan::addressing::Family;
     use crate::plan::config::{Client, Config, Processes};
+    use crate::plan::tls::TlsVersion;
 
     fn config() -> Config {
         let arrivals = "on-off:6,5%,10s".parse().unwrap();
@@ -109,6 +112,11 @@ mod tests {
         config.populations =
             vec!["idle:60,half-request".parse().unwrap(), "slow-read:5,1KiB/s".parse().unwrap()];
         config.tls.trust = Trust::Anybody;
+        config.addressing.connect_to = vec!["server.test::127.0.0.1:8443".parse().unwrap()];
+        config.addressing.resolve = vec!["127.0.0.1:8443:127.0.0.2".parse().unwrap()];
+        config.tls.server_name = Some("sni.test".to_owned());
+        config.tls.version = Some(TlsVersion::V1_2);
+        config.addressing.family = Some(Family::V4);
         config
     }
 

@@ -1,16 +1,17 @@
-//! The target of the load: URLs, resolved once.
+//! The URLs of the load.
 //!
-//! Accepts `http` and `https`, drops a fragment, and refuses credentials. The name is resolved when the run
-//! starts and never again, so that a run has one target address. Nothing is percent-encoded: a path is sent
-//! as given, and characters that a request line cannot contain are refused.
+//! Accepts `http` and `https`, drops a fragment, and refuses credentials. `unix:FILE[:/PATH]` names a server at a
+//! Unix-domain socket, as nginx spells it; it speaks plain HTTP, and its host is `localhost`. Nothing is percent-encoded:
+//! a path is sent as given, and characters that a request line cannot contain are refused. `addressing` resolves hosts.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::LoadError;
 
-/// A checked `http` or `https` URL.
+/// A checked `http` or `https` URL, or a path at a Unix-domain socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     secure: bool,
@@ -19,6 +20,8 @@ pub struct Url {
     port: u16,
     /// Path and query; begins with `/`.
     path: String,
+    /// The file of a Unix-domain socket.
+    socket: Option<PathBuf>,
 }
 
 impl Url {
@@ -32,6 +35,22 @@ impl Url {
         &self.host
     }
 
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The file of the server's Unix-domain socket; `None` for a server with an address.
+    pub fn socket_file(&self) -> Option<&Path> {
+        self.socket.as_deref()
+    }
+
+    /// Returns true if both URLs name one server.
+    pub(crate) fn has_server_of(&self, other: &Url) -> bool {
+        let of = |url: &Url| (url.secure, url.authority(), url.socket.clone());
+        of(self) == of(other)
+    }
+
     /// The path and the query, beginning with `/`.
     pub fn path(&self) -> &str {
         &self.path
@@ -43,20 +62,13 @@ impl Url {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == default_port(self.secure) { host } else { format!("{host}:{}", self.port) }
     }
-
-    /// The first address the host resolves to. May block on the resolver.
-    ///
-    /// # Errors
-    /// [`LoadError::Resolve`].
-    pub fn resolve(&self) -> Result<SocketAddr, LoadError> {
-        let failed = |source| LoadError::Resolve { host: self.host.clone(), source };
-        let mut addresses = (self.host.as_str(), self.port).to_socket_addrs().map_err(failed)?;
-        addresses.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
-    }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(socket) = &self.socket {
+            return write!(f, "unix:{}:{}", socket.display(), self.path);
+        }
         write!(f, "{}://{}{}", if self.secure { "https" } else { "http" }, self.authority(), self.path)
     }
 }
@@ -68,6 +80,9 @@ impl FromStr for Url {
         let refuse = |why| LoadError::Url { given: given.to_owned(), why };
         if given.bytes().any(|byte| byte <= b' ' || byte >= 0x7f) {
             return Err(refuse("it has a space, control or non-ASCII character; percent-encode it"));
+        }
+        if let Some(rest) = given.strip_prefix("unix:") {
+            return at_socket(rest).map_err(refuse);
         }
         let (scheme, rest) = given.split_once("://").ok_or_else(|| refuse("the scheme is missing"))?;
         let secure = match scheme.to_ascii_lowercase().as_str() {
@@ -82,8 +97,18 @@ impl FromStr for Url {
         };
         let (host, port) = host_and_port(authority, default_port(secure)).map_err(refuse)?;
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        Ok(Url { secure, host, port, path })
+        Ok(Url { secure, host, port, path, socket: None })
     }
+}
+
+/// Parses `FILE[:/PATH]`.
+fn at_socket(text: &str) -> Result<Url, &'static str> {
+    let (file, path) = text.split_once(":/").map_or((text, ""), |(file, path)| (file, path));
+    if file.is_empty() {
+        return Err("the socket's file is missing");
+    }
+    let (host, path) = ("localhost".to_owned(), format!("/{path}"));
+    Ok(Url { secure: false, host, port: default_port(false), path, socket: Some(PathBuf::from(file)) })
 }
 
 fn default_port(secure: bool) -> u16 {
@@ -167,15 +192,23 @@ mod tests {
             ("http://host/a b", "it has a space, control or non-ASCII character; percent-encode it"),
         ] {
             let error = given.parse::<Url>().unwrap_err().to_string();
-            let expected = format!("URL '{given}': {why}; expected http[s]://HOST[:PORT][/PATH]");
+            let expected =
+                format!("URL '{given}': {why}; expected http[s]://HOST[:PORT][/PATH] or unix:FILE[:/PATH]");
             assert_eq!(error, expected);
         }
     }
 
     #[test]
-    fn an_address_resolves_to_itself() {
-        let url: Url = "http://[::1]:81/".parse().unwrap();
-        assert_eq!(url.resolve().unwrap(), "[::1]:81".parse().unwrap());
+    fn socket_files_have_paths_behind_a_colon() {
+        for (given, file, path) in
+            [("unix:/run/a.sock", "/run/a.sock", "/"), ("unix:a.sock:/b?c", "a.sock", "/b?c")]
+        {
+            check(given, "localhost", path);
+            assert_eq!(given.parse::<Url>().unwrap().socket_file(), Some(Path::new(file)));
+        }
+        assert!("unix:".parse::<Url>().is_err() && "unix::/a".parse::<Url>().is_err());
+        let [one, other] = ["unix:a", "unix:b"].map(|given| given.parse::<Url>().unwrap());
+        assert!(!one.has_server_of(&other));
     }
 
     #[test]

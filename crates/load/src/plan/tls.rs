@@ -1,7 +1,9 @@
 //! TLS to the target: the trusted certificates, and what all connections share: settings, tickets, the first failure.
 //!
-//! rustls implements the protocol. The client offers one protocol (ALPN): `h2` or `http/1.1`. The engine holds the state
+//! rustls implements the protocol, and `verifiers` judge certificates. The client offers one protocol (ALPN): `h2` or `http/1.1`. The engine holds the state
 //! of each connection.
+
+mod verifiers;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,19 +13,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use base::lock;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls12Resumption, Tls13ClientSessionValue,
+    WebPkiServerVerifier,
 };
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, NamedGroup, RootCertStore,
-    SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, NamedGroup, RootCertStore, SupportedProtocolVersion,
 };
 
 use crate::error::LoadError;
+use verifiers::{Exact, Unverified};
 
 /// The most tickets kept for resumption. One ticket serves one handshake, a server sends two with each
 /// handshake, and thousands of handshakes may be in progress at once.
@@ -32,13 +33,16 @@ const TICKETS_MAX: usize = 4096;
 /// HTTP/2 among the protocols of ALPN (RFC 9113, 3.1).
 pub(crate) const HTTP2: &[u8] = b"h2";
 
+const ONLY_1_2: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
+const ONLY_1_3: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
 /// The certificates that prove the target's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// Certificates that the machine's own roots have signed.
     #[default]
     System,
-    /// Certificates that the roots in this PEM file have signed.
+    /// Certificates that the roots in this PEM file have signed, and every certificate in the file itself.
     Roots(PathBuf),
     /// Any certificate, for servers with a self-signed one.
     Anybody,
@@ -63,11 +67,46 @@ pub struct TlsOptions {
     pub trust: Trust,
     /// True if connections after the first resume its session, as browsers do.
     pub resume: bool,
+    /// The server name in the handshake, which the certificate must have; `None` takes the URL's host.
+    #[serde(default)]
+    pub server_name: Option<String>,
+    /// The only version to speak; `None` accepts 1.2 and 1.3.
+    #[serde(default)]
+    pub version: Option<TlsVersion>,
+    /// The client's certificate. It belongs to one machine and does not travel.
+    #[serde(skip)]
+    pub identity: Option<ClientIdentity>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    #[serde(rename = "1.2")]
+    V1_2,
+    /// RFC 8446.
+    #[serde(rename = "1.3")]
+    V1_3,
+}
+
+impl fmt::Display for TlsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == TlsVersion::V1_2 { "1.2" } else { "1.3" })
+    }
+}
+
+/// The certificate that the client shows to a server that asks for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIdentity {
+    /// A PEM file with the certificate, and the certificates between it and its root.
+    pub certificate: PathBuf,
+    /// A PEM file with the private key; `None` for a key in the certificate's file.
+    pub key: Option<PathBuf>,
 }
 
 impl Default for TlsOptions {
     fn default() -> TlsOptions {
-        TlsOptions { trust: Trust::default(), resume: true }
+        TlsOptions { trust: Trust::default(), resume: true, server_name: None, version: None, identity: None }
     }
 }
 
@@ -90,23 +129,37 @@ impl Tls {
     /// TLS to a host, given by name or address, for HTTP/2 or HTTP/1.1.
     ///
     /// # Errors
-    /// [`LoadError::Tls`] without any root certificate, or for a host that no certificate can name.
+    /// [`LoadError::Tls`] without any root certificate, for unusable files, or for a host that no certificate can name.
     pub(crate) fn new(host: &str, options: &TlsOptions, http2: bool) -> Result<Tls, LoadError> {
+        let host = options.server_name.as_deref().unwrap_or(host);
         let name = match host.parse::<IpAddr>() {
             Ok(address) => ServerName::from(address),
             Err(_) => ServerName::try_from(host.to_owned())
-                .map_err(|_| LoadError::Tls { why: format!("no certificate can name '{host}'") })?,
+                .map_err(|_| refused(format!("no certificate can name '{host}'")))?,
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| LoadError::Tls { why: error.to_string() })?;
-        let mut config = match &options.trust {
-            Trust::Anybody => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Unverified(provider)))
-                .with_no_client_auth(),
-            trust => builder.with_root_certificates(roots(trust)?).with_no_client_auth(),
+            .with_protocol_versions(versions(options.version))
+            .map_err(|error| refused(error.to_string()))?;
+        let builder = match &options.trust {
+            Trust::Anybody => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
+            }
+            trust => {
+                let (roots, exact) = roots(trust)?;
+                let by_roots = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let by_roots = by_roots.map_err(|error| refused(error.to_string()))?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Exact { by_roots, exact }))
+            }
+        };
+        let mut config = match &options.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let (chain, key) = read_identity(identity)?;
+                let shown = identity.certificate.display();
+                let told = |error| refused(format!("--cert {shown}: its key cannot be used: {error}"));
+                builder.with_client_auth_cert(chain, key).map_err(told)?
+            }
         };
         config.alpn_protocols = vec![if http2 { HTTP2 } else { b"http/1.1" }.to_vec()];
         config.resumption = match options.resume {
@@ -140,11 +193,25 @@ impl Tls {
     }
 }
 
-fn roots(trust: &Trust) -> Result<RootCertStore, LoadError> {
-    let mut roots = RootCertStore::empty();
+fn refused(why: String) -> LoadError {
+    LoadError::Tls { why }
+}
+
+fn versions(only: Option<TlsVersion>) -> &'static [&'static SupportedProtocolVersion] {
+    match only {
+        None => rustls::DEFAULT_VERSIONS,
+        Some(TlsVersion::V1_2) => ONLY_1_2,
+        Some(TlsVersion::V1_3) => ONLY_1_3,
+    }
+}
+
+/// The roots, and the certificates that are trusted themselves.
+fn roots(trust: &Trust) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), LoadError> {
+    let (mut roots, mut exact) = (RootCertStore::empty(), Vec::new());
     if let Trust::Roots(path) = trust {
-        for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|error| unusable(path, &error))?;
+        exact = certificates("--ca", path)?;
+        for certificate in &exact {
+            roots.add(certificate.clone()).map_err(|error| unusable("--ca", path, &error))?;
         }
     } else {
         // Unusable roots are ignored: they matter only to a certificate that needs them.
@@ -152,22 +219,40 @@ fn roots(trust: &Trust) -> Result<RootCertStore, LoadError> {
     }
     if roots.is_empty() {
         let why = "this machine has no root certificates; give some with --ca, or accept any server with --insecure";
-        return Err(LoadError::Tls { why: why.to_owned() });
+        return Err(refused(why.to_owned()));
     }
-    Ok(roots)
+    Ok((roots, exact))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, LoadError> {
+type Chain = Vec<CertificateDer<'static>>;
+
+fn read_identity(identity: &ClientIdentity) -> Result<(Chain, PrivateKeyDer<'static>), LoadError> {
+    let chain = certificates("--cert", &identity.certificate)?;
+    let (flag, file) = match &identity.key {
+        Some(file) => ("--key", file),
+        None => ("--cert", &identity.certificate),
+    };
+    let key = PrivateKeyDer::from_pem_file(file).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => refused(format!(
+            "{flag} {}: it has no private key; expected one in PEM, here or in a file of its own with --key",
+            file.display()
+        )),
+        error => refused(format!("{flag} {}: {error}; expected a private key in PEM", file.display())),
+    })?;
+    Ok((chain, key))
+}
+
+fn certificates(flag: &str, path: &Path) -> Result<Chain, LoadError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    let found: Vec<_> = read.map_err(|error| unusable(path, &error))?;
+    let found: Vec<_> = read.map_err(|error| unusable(flag, path, &error))?;
     if found.is_empty() {
-        return Err(unusable(path, &"it has no certificate"));
+        return Err(unusable(flag, path, &"it has no certificate"));
     }
     Ok(found)
 }
 
-fn unusable(path: &Path, why: &dyn fmt::Display) -> LoadError {
-    LoadError::Tls { why: format!("--ca {}: {why}; expected a PEM file of certificates", path.display()) }
+fn unusable(flag: &str, path: &Path, why: &dyn fmt::Display) -> LoadError {
+    refused(format!("{flag} {}: {why}; expected a PEM file of certificates", path.display()))
 }
 
 /// The tickets that the target issued for later connections. There is one target, so its name is ignored. The
@@ -213,44 +298,9 @@ impl ClientSessionStore for Tickets {
     }
 }
 
-/// Accepts every certificate, and every signature: one by a key that nobody vouches for proves nothing. Checking it costs
-/// the client more than the server's signing, and would make the client the limit.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+/// Returns true if a server showed a CA's own certificate. The library has no public type for this reason.
+fn shows_a_ca(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidCertificate(_)) && error.to_string().contains("CaUsedAsEndEntity")
 }
 
 /// The reason of a failure, with a remedy if there is one.
@@ -263,8 +313,8 @@ fn told(error: &io::Error) -> String {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
             "no trusted certificate has signed the server's; give one with --ca, or use --insecure"
         }
-        Some(rustls::Error::InvalidCertificate(_)) if error.to_string().contains("CaUsedAsEndEntity") => {
-            "the server shows the certificate of a CA itself; use one that the CA has signed, or --insecure"
+        Some(error) if shows_a_ca(error) => {
+            "the server shows a CA's own certificate, which is not in --ca; add it there, or use --insecure"
         }
         _ => return error.to_string(),
     };

@@ -1,6 +1,7 @@
 //! The engine against servers that behave, fail and misbehave, on loopback. The ledger balances for all of
 //! them, and no test depends on speed.
 
+mod addressing;
 mod http2;
 mod identity;
 mod populations;

@@ -174,6 +174,11 @@ impl Server {
         Server { address: bound.local_addr().unwrap(), _listener: Some(bound) }
     }
 
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The URL of its root.
     pub fn url(&self) -> Url {
         format!("http://{}/", self.address).parse().unwrap()
@@ -203,7 +208,7 @@ impl Server {
 }
 
 /// Reads the head of one request; returns false at the end of the connection.
-fn read_request(stream: &mut impl Read) -> bool {
+pub fn read_request(stream: &mut impl Read) -> bool {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

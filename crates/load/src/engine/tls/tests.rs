@@ -15,16 +15,18 @@ use rustls::{ServerConnection, StreamOwned};
 
 use crate::engine::transport::KernelSockets;
 use crate::engine::transport::sources::Sources;
+use crate::plan::addressing::Target;
 use crate::plan::config::Close;
 use crate::plan::tls::{TlsOptions, Trust};
 
 fn sockets() -> KernelSockets {
-    KernelSockets::new("127.0.0.1:1".parse().unwrap(), Sources::new(None, 0, Close::Fin)).unwrap()
+    let nobody = Target::Internet(vec!["127.0.0.1:1".parse().unwrap()]);
+    KernelSockets::new(&nobody, Sources::new(None, 0, Close::Fin)).unwrap()
 }
 
 fn trusting(identity: &Identity, resume: bool) -> Tls {
     let trust = Trust::Roots(identity.pem.path().to_owned());
-    Tls::new("localhost", &TlsOptions { trust, resume }, false).unwrap()
+    Tls::new("localhost", &TlsOptions { trust, resume, ..TlsOptions::default() }, false).unwrap()
 }
 
 /// Sends one request to an echoing server; returns the kind of handshake and the echo.
@@ -79,7 +81,8 @@ fn strangers_are_refused_unless_anybody_is_trusted() {
     let (identity, stranger) = (identity(), identity());
     let error = ask(&trusting(&identity, true), &stranger).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
-    let anybody = Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, resume: true }, false).unwrap();
+    let anybody =
+        Tls::new("localhost", &TlsOptions { trust: Trust::Anybody, ..TlsOptions::default() }, false).unwrap();
     assert_eq!(ask(&anybody, &stranger).unwrap().1, b"hello");
 }
 
@@ -87,14 +90,15 @@ fn strangers_are_refused_unless_anybody_is_trusted() {
 fn a_socket_that_is_not_connected_takes_nothing() {
     let socket =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
-    let anybody = Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, resume: true }, false).unwrap();
+    let anybody =
+        Tls::new("127.0.0.1", &TlsOptions { trust: Trust::Anybody, ..TlsOptions::default() }, false).unwrap();
     assert!(TlsConnection::new(&anybody).send(&mut sockets(), &socket, b"hello").is_err());
 }
 
 #[test]
 fn what_is_wrong_with_the_roots_is_named() {
     let empty = tempfile::NamedTempFile::new().unwrap();
-    let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), resume: true };
+    let options = TlsOptions { trust: Trust::Roots(empty.path().to_owned()), ..TlsOptions::default() };
     let error = Tls::new("localhost", &options, false).unwrap_err().to_string();
     assert!(error.contains("it has no certificate; expected a PEM file"), "{error}");
     let error = Tls::new("a b", &TlsOptions::default(), false).unwrap_err().to_string();

@@ -5,7 +5,6 @@
 //! one descriptor. A turn that only reads replies then makes one call for all sockets.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::{Key, Nanos};
@@ -15,8 +14,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Event, Transport};
-use crate::engine::transport::sources::{Sources, connect_again};
+use crate::engine::transport::sources::{Destinations, Sources, connect_again};
 use crate::error::LoadError;
+use crate::plan::addressing::Target;
 
 /// The token of the connecting set inside the other set. No connection has this token: the generations of
 /// living slab places are odd, and the places end far below.
@@ -27,7 +27,7 @@ const OTHER_HALF: Token = Token(CONNECTING_SET.0 - 1);
 
 /// Connections over kernel sockets.
 pub(crate) struct KernelSockets {
-    target: SocketAddr,
+    destinations: Destinations,
     sources: Sources,
     connecting: Dispatcher<EpollEdge>,
     /// True when the connecting set needs a wait: the other set reported it, or sockets are to be registered.
@@ -46,14 +46,15 @@ impl KernelSockets {
     /// Sockets to `target`, from these sources.
     ///
     /// # Errors
-    /// No descriptor or memory for an interest set.
-    pub fn new(target: SocketAddr, sources: Sources) -> Result<KernelSockets, LoadError> {
+    /// No descriptor or memory for an interest set; a socket file whose path is too long for the kernel.
+    pub fn new(target: &Target, sources: Sources) -> Result<KernelSockets, LoadError> {
+        let destinations = Destinations::new(target).map_err(LoadError::system("naming the socket file"))?;
         let make = "an interest set for connections";
         let connecting = Dispatcher::<EpollEdge>::new().map_err(LoadError::system(make))?;
         let mut established = Dispatcher::<Epoll>::new().map_err(LoadError::system(make))?;
         established.register(connecting.as_fd(), CONNECTING_SET, Interest::Read);
         Ok(KernelSockets {
-            target,
+            destinations,
             sources,
             connecting,
             connecting_waits: false,
@@ -70,7 +71,7 @@ impl Transport for KernelSockets {
     type Socket = OwnedFd;
 
     fn connect(&mut self, key: Key) -> io::Result<OwnedFd> {
-        let socket = self.sources.connect(self.target)?;
+        let socket = self.sources.connect(self.destinations.next())?;
         self.connecting.register(socket.as_fd(), key.into(), Interest::Write);
         self.connecting_waits = true;
         Ok(socket)
@@ -79,7 +80,7 @@ impl Transport for KernelSockets {
     /// The key stays. No event of the abandoned attempt can be on its way: the kernel looks at the socket
     /// when it reports an event, not when it queues one.
     fn connect_again(&mut self, socket: &mut OwnedFd, _key: Key) -> io::Result<()> {
-        connect_again(socket, self.target)
+        connect_again(socket, self.destinations.next())
     }
 
     fn established(&mut self, socket: &OwnedFd) -> io::Result<()> {

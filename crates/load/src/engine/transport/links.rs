@@ -39,7 +39,7 @@ impl Links {
     pub fn open(plan: &Plan, share: Share) -> Result<Links, LoadError> {
         let Stack::User { link, server_cpus, .. } = &plan.config.stack else { return Ok(Links::default()) };
         let net = plan.source_net();
-        let server = plan.target.ip();
+        let server = plan.user_target().ip();
         let mut links = BTreeMap::new();
         for thread in plan.threads_with_link(share) {
             let part = net

@@ -1,15 +1,41 @@
-//! Opens kernel sockets from source addresses in turn.
+//! Opens kernel sockets from source addresses in turn, to the target's addresses in turn.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::plan::Plan;
+use crate::plan::addressing::Target;
 use crate::plan::config::Close;
 use crate::plan::source_addresses::SourceRange;
+
+/// The addresses of the target, all of one family.
+pub(crate) struct Destinations {
+    addresses: Vec<SocketAddrAny>,
+    next: usize,
+}
+
+impl Destinations {
+    /// # Errors
+    /// A socket file whose path is too long.
+    pub fn new(target: &Target) -> io::Result<Destinations> {
+        let addresses = match target {
+            Target::Internet(addresses) => addresses.iter().map(|address| (*address).into()).collect(),
+            Target::File(path) => vec![SocketAddrUnix::new(path)?.into()],
+        };
+        Ok(Destinations { addresses, next: 0 })
+    }
+
+    /// The address of the next connect.
+    pub fn next(&mut self) -> &SocketAddrAny {
+        let address = &self.addresses[self.next];
+        self.next = (self.next + 1) % self.addresses.len();
+        address
+    }
+}
 
 /// Opens the sockets of one thread from its source addresses in turn.
 pub(crate) struct Sources {
@@ -43,11 +69,11 @@ impl Sources {
     ///
     /// # Errors
     /// A shortage of descriptors, memory or ports; a refusal known at once.
-    pub(crate) fn connect(&mut self, target: SocketAddr) -> io::Result<OwnedFd> {
-        let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    pub(crate) fn connect(&mut self, target: &SocketAddrAny) -> io::Result<OwnedFd> {
+        let family = target.address_family();
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        if let Some(range) = self.range {
+        if let Some(range) = self.range.filter(|_| family != AddressFamily::UNIX) {
             sys::socket::set_bind_address_no_port(socket.as_fd())?;
             rustix::net::bind(&socket, &SocketAddr::new(range.nth(self.next), 0))?;
             self.next = (self.next + 1) % range.count();
@@ -70,15 +96,19 @@ impl Sources {
 ///
 /// # Errors
 /// As [`Sources::connect`].
-pub(crate) fn connect_again(socket: &OwnedFd, target: SocketAddr) -> io::Result<()> {
+pub(crate) fn connect_again(socket: &OwnedFd, target: &SocketAddrAny) -> io::Result<()> {
     rustix::net::connect_unspec(socket)?;
     begin(socket, target)
 }
 
-fn begin(socket: &OwnedFd, target: SocketAddr) -> io::Result<()> {
-    match rustix::net::connect(socket, &target) {
+fn begin(socket: &OwnedFd, target: &SocketAddrAny) -> io::Result<()> {
+    match rustix::net::connect(socket, target) {
         // After EINTR the connect goes on, as after EINPROGRESS.
         Ok(()) | Err(rustix::io::Errno::INPROGRESS | rustix::io::Errno::INTR) => Ok(()),
+        // The accept queue of a Unix-domain socket is full, and no event would tell of room.
+        Err(rustix::io::Errno::AGAIN) if target.address_family() == AddressFamily::UNIX => {
+            Err(rustix::io::Errno::CONNREFUSED.into())
+        }
         Err(error) => Err(error.into()),
     }
 }

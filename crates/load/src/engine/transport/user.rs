@@ -288,7 +288,7 @@ mod tests {
         let (origin, net) = (clock.now(), "10.94.0.0/16".parse().unwrap());
         let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
         let schedule = Schedule::open(arrivals, Tempo::default());
-        let stack = Config { server: plan.target, net, seed, epoch: origin, syn_linear_timeouts: 4 };
+        let stack = Config { server: plan.user_target(), net, seed, epoch: origin, syn_linear_timeouts: 4 };
         let full = UserTcp::new(Full(clock.clone()), stack, Close::Fin, None);
         let engine = Engine::new(clock, origin, Settings::of(&plan), schedule, seed.rng(), full);
         let report = engine.run(&|| false, &mut |_| {}).unwrap();

@@ -2,12 +2,13 @@
 //! of conduct: only owners may overload a server.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::num::NonZeroU32;
 
 use base::{Nanos, PerSecond};
 
 use crate::error::LoadError;
+use crate::plan::addressing::Target;
 use crate::plan::config::{Client, Config, Link, Processes, Stack};
 use crate::plan::population::Population;
 use crate::plan::requests::Workload;
@@ -32,17 +33,20 @@ pub(super) fn check_times(config: &Config) -> Result<(), LoadError> {
     }
 }
 
-pub(super) fn single_target(config: &Config) -> Result<SocketAddr, LoadError> {
+pub(super) fn single_target(config: &Config) -> Result<Target, LoadError> {
     let first = config.urls.first().ok_or(LoadError::NoUrl)?;
     for other in &config.urls {
-        if other.authority() != first.authority() || other.is_secure() != first.is_secure() {
-            return Err(LoadError::TwoServers { first: first.authority(), other: other.authority() });
+        if !other.has_server_of(first) {
+            return Err(LoadError::TwoServers { first: first.to_string(), other: other.to_string() });
         }
+    }
+    if config.form.hosts().nth(1).is_some() {
+        return Err(LoadError::TwoHosts);
     }
     if config.workload.has_own_paths() && config.urls.len() > 1 {
         return Err(LoadError::TwoRoots { workload: config.workload.to_string() });
     }
-    first.resolve()
+    config.addressing.target(first, config.connect_timeout)
 }
 
 /// Refuses a think time that no client would take. The clients of a closed loop also think between two sessions.
@@ -101,7 +105,7 @@ pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
 }
 
 /// Refuses settings that the chosen stack does not support.
-pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
+pub(super) fn check_stack(config: &Config, target: &Target) -> Result<(), LoadError> {
     let Stack::User { link, net, server_cpus } = &config.stack else { return Ok(()) };
     let why = match config {
         Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
@@ -109,6 +113,7 @@ pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
              such as 10.94.0.0/16"
                 .to_owned()
         }
+        _ if target.first().is_none() => "a socket file is no TCP; expected --stack kernel".to_owned(),
         Config { source: Some(source), .. } => {
             format!("--source-ip {source} is for kernel sockets; expected --source-net")
         }
@@ -131,9 +136,13 @@ pub(super) fn check_stack(config: &Config) -> Result<(), LoadError> {
 }
 
 /// Refuses source addresses from which no connect can reach the target.
-pub(super) fn check_source(config: &Config, target: SocketAddr) -> Result<(), LoadError> {
+pub(super) fn check_source(config: &Config, target: &Target) -> Result<(), LoadError> {
     let Some(source) = config.source else { return Ok(()) };
     let source_ip = source.to_string();
+    let Some(target) = target.first() else {
+        let setting = format!("--source-ip {source_ip}");
+        return Err(LoadError::Redirection { setting, why: "a socket file has no address".to_owned() });
+    };
     if source.first().is_ipv4() != target.is_ipv4() {
         return Err(LoadError::SourceFamily { source_ip, target: target.ip().to_string() });
     }
@@ -151,17 +160,11 @@ pub(super) fn check_populations(config: &Config) -> Result<(), LoadError> {
     twice.map_or(Ok(()), |number| Err(LoadError::TwoPopulations { population: names[number].clone() }))
 }
 
-pub(super) fn check_conduct(
-    config: &Config,
-    workload: &Workload,
-    target: SocketAddr,
-) -> Result<(), LoadError> {
+pub(super) fn check_conduct(config: &Config, workload: &Workload, target: &Target) -> Result<(), LoadError> {
     // A closed client adapts to the server and has no rate of its own.
-    if config.own_this_server || target::is_private(target.ip()) {
-        return Ok(());
-    }
+    let Some(public) = target.first_public().filter(|_| !config.own_this_server) else { return Ok(()) };
     if !config.populations.is_empty() {
-        return Err(LoadError::PopulationNotYours { target: target.ip().to_string() });
+        return Err(LoadError::PopulationNotYours { target: public.to_string() });
     }
     let peak = config.sessions_peak(Nanos::SECOND);
     // Counted for a server that never answers, without the timeouts that slow retries down.
@@ -171,7 +174,7 @@ pub(super) fn check_conduct(
     if modest {
         return Ok(());
     }
-    Err(LoadError::NotYours { target: target.ip().to_string(), allowed: RATE_UNASKED })
+    Err(LoadError::NotYours { target: public.to_string(), allowed: RATE_UNASKED })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::WorkloadError;
 
 /// Fields that follow from the connection and the content, so that a user cannot set them.
-const OWN_FIELDS: [&str; 4] = ["Connection", "Content-Length", "Host", "Transfer-Encoding"];
+const OWN_FIELDS: [&str; 3] = ["Connection", "Content-Length", "Transfer-Encoding"];
 
 /// The form of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -56,9 +56,19 @@ impl Form {
         self.body.as_ref().map(|body| body.content.len().to_string())
     }
 
-    /// The header lines that this form adds to a request, each with its CRLF.
+    /// The values of the Host fields, which replace the URL's authority.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter(|field| field.is_host()).map(Field::value)
+    }
+
+    /// The fields but Host.
+    pub(crate) fn fields_beside_host(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter().filter(|field| !field.is_host())
+    }
+
+    /// The header lines that this form adds to a request beside Host, each with its CRLF.
     pub(crate) fn field_lines(&self) -> String {
-        let mut lines: String = self.fields.iter().map(|Field(line)| format!("{line}\r\n")).collect();
+        let mut lines: String = self.fields_beside_host().map(|Field(line)| format!("{line}\r\n")).collect();
         if let Some(length) = self.content_length() {
             lines.push_str(&format!("Content-Length: {length}\r\n"));
         }
@@ -70,6 +80,10 @@ impl Field {
     /// The name.
     pub(crate) fn name(&self) -> &str {
         self.0.split_once(": ").map_or(&self.0, |(name, _)| name)
+    }
+
+    fn is_host(&self) -> bool {
+        self.name().eq_ignore_ascii_case("Host")
     }
 
     /// The value.
@@ -104,11 +118,17 @@ impl FromStr for Field {
             return Err(refuse());
         }
         if OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name)) {
-            let expected = "a header field that can be given: Connection, Content-Length, Host and Transfer-Encoding \
-                            follow from the other settings";
+            let expected = "a header field that can be given: Connection, Content-Length and Transfer-Encoding follow \
+                            from the other settings";
             return Err(WorkloadError::not(text, expected));
         }
-        Ok(Field(format!("{name}: {}", value.trim())))
+        let field = Field(format!("{name}: {}", value.trim()));
+        let is_authority =
+            |value: &str| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
+        if field.is_host() && !is_authority(field.value()) {
+            return Err(WorkloadError::not(text, "a host such as 'Host: example.org:8080'"));
+        }
+        Ok(field)
     }
 }
 
@@ -167,7 +187,7 @@ mod tests {
         for text in ["", "GE T", "GET\r", "CONNECT"] {
             assert!(text.parse::<Method>().is_err(), "{text:?}");
         }
-        for text in ["Accept", ": x", "A B: c", "A: b\r\nC: d", "host: x", "Content-Length: 3"] {
+        for text in ["Accept", ": x", "A B: c", "A: b\r\nC: d", "host: ", "Host: a b", "Content-Length: 3"] {
             assert!(text.parse::<Field>().is_err(), "{text:?}");
         }
         let told = "@/no/such/file".parse::<Body>().unwrap_err().to_string();
