@@ -63,6 +63,24 @@ pub struct Reply {
     pub persistent: bool,
 }
 
+/// A part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// A whole head, with the empty line.
+    Head(&'a [u8]),
+    /// A piece of content, with the transfer coding removed.
+    Content(&'a [u8]),
+}
+
+/// Hands the name and the value of each field of a head to `sink`; none of a head that is not well formed.
+pub fn fields(head: &[u8], mut sink: impl FnMut(&str, &[u8])) {
+    let mut slots = [httparse::EMPTY_HEADER; FIELDS];
+    let mut response = httparse::Response::new(&mut slots);
+    if response.parse(head).is_ok() {
+        response.headers.iter().for_each(|field| sink(field.name, field.value));
+    }
+}
+
 /// The reason why a reply cannot be read. Its connection is then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -142,11 +160,27 @@ impl Reader {
         bytes: &[u8],
         mut sink: impl FnMut(&[u8]),
     ) -> Result<(usize, Option<Reply>), Malformed> {
+        self.feed_parts(bytes, |part| {
+            if let Part::Content(content) = part {
+                sink(content);
+            }
+        })
+    }
+
+    /// Reads as [`feed`](Self::feed) does and hands heads and pieces of content to `sink`. Interim replies have heads too.
+    ///
+    /// # Errors
+    /// The errors of [`feed`](Self::feed).
+    pub fn feed_parts(
+        &mut self,
+        bytes: &[u8],
+        mut sink: impl FnMut(Part<'_>),
+    ) -> Result<(usize, Option<Reply>), Malformed> {
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
             match &mut self.state {
-                State::Head => match self.feed_head(rest)? {
+                State::Head => match self.feed_head(rest, &mut sink)? {
                     Some((taken, state)) => {
                         at += taken;
                         self.state = state;
@@ -155,7 +189,7 @@ impl Reader {
                 },
                 State::Sized { left, reply } => {
                     let take = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
-                    sink(&rest[..take]);
+                    sink(Part::Content(&rest[..take]));
                     *left -= take as u64;
                     reply.body_bytes += take as u64;
                     if *left == 0 {
@@ -164,7 +198,8 @@ impl Reader {
                     return Ok((bytes.len(), None));
                 }
                 State::Chunked { decoder, reply } => {
-                    let taken = decoder.decode(rest, &mut sink).map_err(|error| match error {
+                    let decoded = decoder.decode(rest, |content| sink(Part::Content(content)));
+                    let taken = decoded.map_err(|error| match error {
                         ChunkError::Malformed | ChunkError::TooLarge => Malformed::Chunk,
                     })?;
                     if decoder.is_done() {
@@ -174,7 +209,7 @@ impl Reader {
                     return Ok((bytes.len(), None));
                 }
                 State::UntilEnd { reply } => {
-                    sink(rest);
+                    sink(Part::Content(rest));
                     reply.body_bytes += rest.len() as u64;
                     return Ok((bytes.len(), None));
                 }
@@ -202,7 +237,11 @@ impl Reader {
     }
 
     /// Returns the head's remaining length and the state after the head; `None` if the head is incomplete.
-    fn feed_head(&mut self, bytes: &[u8]) -> Result<Option<(usize, State)>, Malformed> {
+    fn feed_head(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut impl FnMut(Part<'_>),
+    ) -> Result<Option<(usize, State)>, Malformed> {
         let mut start = START.iter().skip(self.partial.len()).zip(bytes);
         if !start.all(|(expected, byte)| expected == byte) {
             return Err(Malformed::Head);
@@ -210,7 +249,11 @@ impl Reader {
         if self.partial.is_empty() {
             let window = &bytes[..bytes.len().min(HEAD_BYTES)];
             return match self.scan.find_end(window, LineEnds::Any) {
-                Ok(Some(end)) => Ok(Some((end, parse(&bytes[..end], self.answers_head)?))),
+                Ok(Some(end)) => {
+                    let state = parse(&bytes[..end], self.answers_head)?;
+                    sink(Part::Head(&bytes[..end]));
+                    Ok(Some((end, state)))
+                }
                 _ if window.len() == HEAD_BYTES => Err(Malformed::HeadTooLarge),
                 _ => {
                     self.partial.extend_from_slice(bytes);
@@ -224,7 +267,9 @@ impl Reader {
             Ok(Some(end)) => {
                 // The buffer is freed, because most connections rarely receive a head in pieces.
                 let head = std::mem::take(&mut self.partial);
-                Ok(Some((end - before, parse(&head[..end], self.answers_head)?)))
+                let state = parse(&head[..end], self.answers_head)?;
+                sink(Part::Head(&head[..end]));
+                Ok(Some((end - before, state)))
             }
             _ if self.partial.len() == HEAD_BYTES => Err(Malformed::HeadTooLarge),
             _ => Ok(None),

@@ -29,7 +29,9 @@ use record::{LoadResult, Verdict};
 use sys::process::Program;
 use sys::say;
 
-use crate::cli::{Client, Close, HandshakeKind, LoadCommand, LoadFlags, Output, Stack, WatchFlags};
+use crate::cli::{
+    Client, Close, DataOrder, HandshakeKind, LoadCommand, LoadFlags, Output, Stack, WatchFlags,
+};
 use crate::exit::Exit;
 use crate::output;
 pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
@@ -176,6 +178,7 @@ fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
         ("--server-cpus", flags.server_cpus.is_some()),
         ("--source-ip", flags.source_ip.is_some()),
         ("--cert", flags.tls.cert.is_some()),
+        ("--requests", flags.requests.is_some()),
     ];
     match settings.into_iter().find(|(_, is_given)| *is_given) {
         Some((setting, _)) => {
@@ -360,6 +363,12 @@ fn configuration(flags: LoadFlags) -> Config {
         connect_timeout: flags.connect_timeout,
         request_timeout: flags.request_timeout,
         workload: flags.workload,
+        requests: flags.requests,
+        data: flags.data,
+        data_order: match flags.data_order {
+            DataOrder::Sequential => ::load::DataOrder::Sequential,
+            DataOrder::Random => ::load::DataOrder::Random,
+        },
         requests_per_connection: flags.requests_per_connection,
         streams: flags.http2.then(|| flags.streams.and_then(NonZeroU32::new).unwrap_or(STREAMS)),
         think: flags.think,

@@ -27,7 +27,8 @@
 //! - Below the engine: `run_clock` tells the time and waits for the start, `schedule` tells when sessions are due and
 //!   `deadlines` when waits end; `transport` is the client's TCP, `tls` the TLS state of a connection, `wire` a
 //!   connection with or without it, `receive` reads replies.
-//! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
+//! - The engine's parts: `session` has the state of a session and of a connection, `story` that of a
+//!   session whose requests differ, `connections` all of them,
 //!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
 //! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, `rests`, and `ending`.
 //! - Half of a pair: `pair_half`, over the socket of `handover`.
@@ -54,6 +55,7 @@ pub(crate) mod schedule;
 #[cfg(test)]
 mod scripted;
 mod session;
+mod story;
 mod streams;
 mod tls;
 pub(crate) mod transport;
@@ -77,6 +79,7 @@ use crate::plan::config::{Client, Sockets};
 use crate::plan::expected::Expected;
 use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
+use crate::plan::share::Share;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
 use connections::Connections;
@@ -132,6 +135,8 @@ pub(crate) struct Settings<'a> {
     pub pending_max: u32,
     /// True when `pending_max` was derived from the rate and grows with it.
     pub pending_follows_rate: bool,
+    /// This thread among those that begin sessions.
+    pub lane: Share,
     /// The highest rate of sessions per second in this thread; `None` for sessions without a rate.
     pub rate_peak: Option<PerSecond>,
     /// The measured window. Requests due in it count in the latencies.
@@ -157,6 +162,7 @@ impl Settings<'_> {
             // Other lanes may have one less.
             pending_max: plan.pending_max_of(0),
             pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),
+            lane: Share::ALL,
             rate_peak: None,
             window: config.window(),
             counted: config.window(),
@@ -183,6 +189,8 @@ pub(crate) struct Engine<'a, C, T: Transport> {
     schedule: Schedule,
     /// The source of each session's seed, drawn in the order of the schedule.
     session_seeds: Rng,
+    /// The number of sessions that have begun.
+    sessions: u64,
     retries: RetryQueue,
     transport: T,
     connections: Connections<T::Socket>,
@@ -217,6 +225,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             retries: RetryQueue::new(settings.retry, session_seeds.next_u64()),
             settings,
             session_seeds,
+            sessions: 0,
             transport,
             connections: Connections::default(),
             streams: Streams::default(),

@@ -56,6 +56,20 @@ pub enum LoadError {
         /// The server that the run has.
         why: String,
     },
+    /// A file of requests that does not fit the run.
+    #[error("--requests {file}: {why}")]
+    Requests {
+        /// The file.
+        file: String,
+        /// The line and the reason.
+        why: String,
+    },
+    /// A setting that requests of a file with values, captures or an order do not support.
+    #[error("--requests with values to fill in, captures or sessions: {why}")]
+    Script {
+        /// The setting and the accepted value.
+        why: String,
+    },
     /// The requests have two Host fields.
     #[error("--header 'Host: ...' is given twice; a request has one host")]
     TwoHosts,

@@ -69,6 +69,7 @@ pub use plan::expected::{Expected, Statuses};
 pub use plan::outline::{Descriptors, Hurst, Outline, Rates, SourcePorts};
 pub use plan::population::Population;
 pub use plan::preflight::{self, prepare};
+pub use plan::requests::{DataFile, DataOrder, FileError, RequestFile};
 pub use plan::retry::Retry;
 pub use plan::round_trip::round_trip_warning;
 pub use plan::source_addresses::SourceRange;

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Assignment, Body, Digest, Field, Length, Link, Method, Population, Process, Processes, Retry, Sockets,
-    SourceNet, SourceRange, Spec, Statuses, Think, Threshold, Url,
+    Assignment, Body, DataFile, Digest, Field, Length, Link, Method, Population, Process, Processes,
+    RequestFile, Retry, Sockets, SourceNet, SourceRange, Spec, Statuses, Think, Threshold, Url,
 };
 use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
@@ -28,6 +28,15 @@ pub enum Client {
     Pair,
     /// Closed loop: each of --sockets clients begins a session when its previous one has ended
     Closed,
+}
+
+/// Orders of the rows of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DataOrder {
+    /// One after the other, and the first again after the last
+    Sequential,
+    /// A random one for each session
+    Random,
 }
 
 /// Kinds of TLS handshakes.
@@ -77,7 +86,7 @@ fn content_length(text: &str) -> Result<u64, String> {
 }
 
 /// The settings of a run that `--calibrate` chooses itself or has no use for.
-const NOT_CALIBRATED: [&str; 40] = [
+const NOT_CALIBRATED: [&str; 42] = [
     "urls",
     "rate",
     "duration",
@@ -92,6 +101,8 @@ const NOT_CALIBRATED: [&str; 40] = [
     "method",
     "header",
     "body",
+    "requests",
+    "data",
     "retry",
     "connect_timeout",
     "request_timeout",
@@ -221,6 +232,24 @@ pub struct LoadFlags {
     /// cold: the same with 20 requests and 5 s.
     #[arg(long, value_name = "WORKLOAD", default_value = "one-packet", help_heading = REQUESTS, verbatim_doc_comment)]
     pub workload: Spec,
+
+    /// Requests from a file of JSON Lines: a line is a request {...}, or a session [{...}, ...] that makes its requests in order
+    ///
+    /// A request has a path below the URL, and may have method, headers, body (text, @FILE or JSON), weight, expect (statuses),
+    /// expect_text, think and capture. vegeta's JSON targets have a url. capture takes values from a reply for later requests
+    /// of the session: {"token": "/auth/token", "next": "header:Location"}. A session keeps its cookies.
+    /// {{NAME}} in a path, header or body is a captured value, a column of --data, counter, random, random:1..100, now or
+    /// now_ms.
+    #[arg(long, value_name = "FILE", conflicts_with = "body", help_heading = REQUESTS, verbatim_doc_comment)]
+    pub requests: Option<RequestFile>,
+
+    /// CSV file of values for {{NAME}} in --requests: names in the first line, then a row for each session
+    #[arg(long, value_name = "FILE.csv", requires = "requests", help_heading = REQUESTS)]
+    pub data: Option<DataFile>,
+
+    /// Order in which sessions take the rows of --data
+    #[arg(long, value_name = "ORDER", default_value = "sequential", help_heading = REQUESTS, hide_short_help = true)]
+    pub data_order: DataOrder,
 
     /// Requests of a session: N or LO..HI [default: 1, or the workload's]
     #[arg(long, value_name = "N|LO..HI", help_heading = REQUESTS)]

@@ -10,6 +10,7 @@ use sys::errno::{Failure, classify};
 
 use super::exchange::transmit;
 use super::session::{Connection, Phase, Session};
+use super::story::{Story, write_story};
 use super::{Engine, TOO_LATE};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
@@ -22,15 +23,17 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn start_session(&mut self, intended: Nanos) {
         let workload = self.settings.workload;
         let mut draws = Draws::new(self.session_seeds.next_u64());
-        let mut requests = workload.session_length(&mut draws);
+        let (mut requests, request) = workload.begin(&mut draws);
         if self.schedule.is_in_mid_session() {
             requests = draws.between(1, requests.into()) as u32;
         }
-        let request = workload.pick(&mut draws);
+        let story = self.story(&draws);
         let account = self.metrics.ledger.offer(requests, self.settings.counted.contains(intended));
         self.metrics.recorder.offered(requests);
         let users = self.users(intended);
-        let session = Session { account, draws, request, intended, retries: 0, frees_place: true, users };
+        let mut session =
+            Session { account, draws, request, intended, retries: 0, frees_place: true, story, users };
+        write_story(&mut session, &self.settings, self.clock.wall());
         let now = self.clock.now();
         let lateness = now.saturating_sub(intended);
         if lateness > TOO_LATE {
@@ -43,6 +46,15 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if self.connect(session, now) {
             self.metrics.recorder.late(lateness, measured);
         }
+    }
+
+    /// The state of a new session whose requests have bytes of their own.
+    fn story(&mut self, draws: &Draws) -> Option<Box<Story>> {
+        let script = self.settings.workload.script()?;
+        let lane = self.settings.lane;
+        let number = self.sessions * u64::from(lane.count) + u64::from(lane.index);
+        self.sessions += 1;
+        Some(Box::new(Story::new(script, draws, number)))
     }
 
     /// Begins a connect for a session's next request and returns true, or ends the session because of a limit
@@ -67,7 +79,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.metrics.attempted(session.account.measured());
         let phase = Phase::Connecting { since: now };
         let mut reader = Reader::new();
-        reader.expect_head(self.settings.workload.answers_head());
+        reader.expect_head(self.settings.workload.answers_head(session.request));
         let hasher = self.settings.expected.hasher();
         let wire = Wire::new(socket, self.settings.tls);
         let connection =
@@ -81,6 +93,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     fn replace(&mut self, key: Key, session: Session, now: Nanos) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let measured = session.account.measured();
+        connection.reader.expect_head(self.settings.workload.answers_head(session.request));
         let abandoned = std::mem::replace(&mut connection.session, session);
         connection.phase = Phase::Connecting { since: now };
         let begun = self.transport.connect_again(&mut connection.wire.socket, key);

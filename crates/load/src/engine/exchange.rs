@@ -9,11 +9,11 @@ use record::Outcome;
 
 use super::Engine;
 use super::session::{Connection, Phase};
+use super::story::write_story;
 use crate::engine::receive::{Received, receive};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Correct;
-use crate::plan::digest::Digest;
 use crate::plan::requests::Workload;
 
 /// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.
@@ -95,25 +95,32 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.has_replied = true;
         // The server may leave the rest of a request unread, so the next request cannot follow it.
         let persistent = reply.persistent && !connection.is_sending();
-        let session = &connection.session;
+        let (workload, session) = (self.settings.workload, &mut connection.session);
         let (intended, digest) = (session.intended, connection.hasher.finish());
-        let outcome = self.enter_reply(reply, digest, intended, sent, now);
+        let statuses = workload.statuses(session.request);
+        let mut outcome = self.settings.expected.outcome(reply, digest, statuses);
+        if let (Some(story), Some(script)) = (&mut session.story, workload.script())
+            && !story.take(script, session.request)
+            && outcome == Outcome::Ok
+        {
+            outcome = Outcome::WrongBody;
+        }
+        self.enter_reply(reply, outcome, intended, sent, now);
         let Some(connection) = self.connections.get_mut(key) else { return };
         self.metrics.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
         self.metrics.recorder.ended(outcome, 1);
         self.go_on(key, persistent, outcome, now);
     }
 
-    /// Enters a complete reply in the histograms, and returns its outcome.
+    /// Enters a complete reply in the histograms.
     pub(super) fn enter_reply(
         &mut self,
         reply: &Reply,
-        digest: Option<Digest>,
+        outcome: Outcome,
         intended: Nanos,
         sent: Nanos,
         now: Nanos,
-    ) -> Outcome {
-        let outcome = self.settings.expected.outcome(reply, digest);
+    ) {
         self.metrics.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(intended);
@@ -125,7 +132,6 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             };
             self.metrics.recorder.correct(now, correct, self.settings.window.contains(intended));
         }
-        outcome
     }
 
     /// Continues after a reply: retries a refused request, then ends the session, lets it think, or sends the
@@ -142,10 +148,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.retry(Again::one(&connection.session), outcome, now);
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let session = &mut connection.session;
-        let due = now + self.settings.workload.think_time(&mut session.draws);
-        session.request = self.settings.workload.pick(&mut session.draws);
+        let (workload, session) = (self.settings.workload, &mut connection.session);
+        let due = now + workload.think_time(session.request, &mut session.draws);
+        session.request = workload.next(session.request, &mut session.draws);
         (session.intended, session.retries) = (due, 0);
+        connection.reader.expect_head(workload.answers_head(session.request));
+        write_story(session, &self.settings, self.clock.wall());
         connection.phase = Phase::Thinking { over: !persistent };
         if due > now || self.ending.is_some() {
             if !persistent {
@@ -180,9 +188,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Ok(0) => {
                 // Earlier requests, already answered, still fill the socket's buffer: no byte of this one
                 // went out.
-                let last = connection.session.account.left() == 1;
-                connection.unsent =
-                    self.settings.workload.bytes(connection.session.request, last).len() as u32;
+                connection.unsent = connection.session.request_bytes(self.settings.workload).len() as u32;
                 self.await_reply(key, now);
             }
             Ok(_) => self.await_reply(key, now),
@@ -221,8 +227,7 @@ pub(super) fn transmit<T: Transport>(
     workload: &Workload,
     connection: &mut Connection<T::Socket>,
 ) -> io::Result<usize> {
-    let last = connection.session.account.left() == 1;
-    let bytes = workload.bytes(connection.session.request, last);
+    let bytes = connection.session.request_bytes(workload);
     let rest = match connection.unsent {
         0 => bytes,
         unsent => &bytes[bytes.len() - unsent as usize..],
@@ -241,8 +246,8 @@ fn read<T: Transport>(
     scratch: &mut [u8],
 ) -> Received {
     for _ in 0..READS_PER_TURN {
-        let Connection { wire, reader, hasher, .. } = &mut *connection;
-        match receive(transport, wire, reader, hasher, scratch) {
+        let Connection { wire, reader, hasher, session, .. } = &mut *connection;
+        match receive(transport, wire, reader, (hasher, session.story.as_deref_mut()), scratch) {
             Received::Part(bytes) if bytes == scratch.len() => {}
             other => return other,
         }

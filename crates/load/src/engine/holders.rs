@@ -206,7 +206,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         self.metrics.attempted(account.measured());
         self.metrics.recorder.late(now.saturating_sub(intended), account.measured());
         let mut reader = Reader::new();
-        reader.expect_head(self.settings.workload.answers_head());
+        reader.expect_head(self.settings.workload.answers_head(request));
         self.connections.insert(Connection {
             wire: Wire::new(socket, self.settings.tls),
             account,

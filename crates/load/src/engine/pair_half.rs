@@ -127,10 +127,18 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.metrics.end(account, Outcome::NoDescriptor);
         };
         let draws = Draws::new(intended.0);
-        let session =
-            Session { account, draws, request, intended, retries: 0, frees_place: false, users: None };
+        let session = Session {
+            account,
+            draws,
+            request,
+            intended,
+            retries: 0,
+            frees_place: false,
+            story: None,
+            users: None,
+        };
         let mut reader = Reader::new();
-        reader.expect_head(self.settings.workload.answers_head());
+        reader.expect_head(self.settings.workload.answers_head(request));
         let connection = Connection {
             wire: Wire::new(socket, None),
             session,

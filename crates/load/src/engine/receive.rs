@@ -1,8 +1,9 @@
 //! Reading replies from a connection, a piece at a time.
 
-use http1::client::{Reader, Reply};
+use http1::client::{Part, Reader, Reply};
 use record::Outcome;
 
+use crate::engine::story::Story;
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
 use crate::plan::digest::Hasher;
@@ -19,13 +20,13 @@ pub(crate) enum Received {
     Over(Outcome),
 }
 
-/// Reads once without blocking; `hasher` gets the content. If more bytes follow a reply than were requested,
+/// Reads once without blocking; `hasher` gets the content, and the story all of a reply. If more bytes follow a reply than were requested,
 /// the connection does not persist: the bytes after the reply cannot be trusted.
 pub(crate) fn receive<T: Transport>(
     transport: &mut T,
     wire: &mut Wire<T::Socket>,
     reader: &mut Reader,
-    hasher: &mut Hasher,
+    (hasher, mut story): (&mut Hasher, Option<&mut Story>),
     scratch: &mut [u8],
 ) -> Received {
     let received = match wire.receive(transport, scratch) {
@@ -39,7 +40,15 @@ pub(crate) fn receive<T: Transport>(
             Ok(None) | Err(_) => Received::Over(Outcome::Reset),
         };
     }
-    match reader.feed_content(received, |content| hasher.update(content)) {
+    let keep = |part: Part<'_>| {
+        if let Part::Content(content) = part {
+            hasher.update(content);
+        }
+        if let Some(story) = &mut story {
+            story.hear(part);
+        }
+    };
+    match reader.feed_parts(received, keep) {
         Err(_) => Received::Over(Outcome::Malformed),
         Ok((taken, Some(mut reply))) => {
             reply.persistent &= taken == received.len();

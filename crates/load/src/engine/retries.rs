@@ -9,7 +9,7 @@ use crate::engine::retry_queue::Again;
 use crate::engine::schedule::Busy;
 use crate::engine::transport::Transport;
 use crate::plan::draws::Draws;
-use crate::plan::requests::Workload;
+use crate::plan::requests::{RequestId, Workload};
 use crate::plan::retry::Retry;
 
 impl Again {
@@ -41,13 +41,13 @@ impl Again {
 
     /// The intended times before `until`, each with a number of requests.
     pub(super) fn due_before(&self, until: Nanos, workload: &Workload) -> Vec<(Nanos, u32)> {
-        let (mut draws, mut due) = (self.draws, self.intended);
+        let (mut draws, mut due, mut request) = (self.draws, self.intended, self.request);
         if !workload.thinks() {
             return Vec::from_iter((due < until).then_some((due, self.requests)));
         }
         let mut next = || {
-            let think = workload.think_time(&mut draws);
-            workload.pick(&mut draws);
+            let think = workload.think_time(request, &mut draws);
+            request = workload.next(request, &mut draws);
             let this = due;
             due += think;
             this
@@ -62,7 +62,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// again stays busy until that ends.
     pub(super) fn over(&mut self, session: &Session, again: Again, outcome: Outcome, now: Nanos) {
         if !self.retry(again, outcome, now) && session.frees_place {
-            self.free_place(session.draws, now);
+            self.free_place(session.request, session.draws, now);
         }
     }
 
@@ -73,13 +73,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         let Some(connection) = self.connections.get_mut(key) else { return };
         if std::mem::take(&mut connection.session.frees_place) {
-            let draws = connection.session.draws;
-            self.free_place(draws, now);
+            let (request, draws) = (connection.session.request, connection.session.draws);
+            self.free_place(request, draws, now);
         }
     }
 
-    fn free_place(&mut self, mut draws: Draws, now: Nanos) {
-        self.schedule.free(now.saturating_add(self.settings.workload.think_time(&mut draws)));
+    fn free_place(&mut self, request: RequestId, mut draws: Draws, now: Nanos) {
+        self.schedule.free(now.saturating_add(self.settings.workload.think_time(request, &mut draws)));
     }
 
     /// Queues ended requests to be offered again, if outcome and policy allow it, and returns true if it did.
@@ -114,6 +114,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let session = Session {
                 account,
                 users,
+                // Requests of a script are not retried.
+                story: None,
                 draws: again.draws,
                 request: again.request,
                 intended: again.intended,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use base::{Clock, Nanos};
+use base::{Clock, Nanos, WallTime};
 
 use super::SLEEP_MAX;
 use crate::engine::transport::Transport;
@@ -22,6 +22,11 @@ impl<C: Clock> RunClock<C> {
     /// The time since the start; zero before it.
     pub fn now(&self) -> Nanos {
         self.clock.now().saturating_sub(self.start)
+    }
+
+    /// The time of day.
+    pub fn wall(&self) -> WallTime {
+        self.clock.wall()
     }
 
     /// Waits for the start, or until `should_stop`.

@@ -4,11 +4,12 @@ use base::Nanos;
 use http1::client::Reader;
 
 use super::multiplex::{Multiplex, Users};
+use crate::engine::story::Story;
 use crate::engine::wire::Wire;
 use crate::measurement::ledger::Account;
 use crate::plan::digest::Hasher;
 use crate::plan::draws::Draws;
-use crate::plan::requests::RequestId;
+use crate::plan::requests::{RequestId, Workload};
 
 /// A client's sequence of requests. A session outlives a connection that the server closes between two
 /// requests.
@@ -23,8 +24,20 @@ pub(super) struct Session {
     pub retries: u32,
     /// True if the session has a place in the schedule, which becomes free when it ends.
     pub frees_place: bool,
+    /// The state of a session whose requests have bytes of their own.
+    pub story: Option<Box<Story>>,
     /// The users of a closed-loop client over HTTP/2.
     pub users: Option<Box<Users>>,
+}
+
+impl Session {
+    /// The bytes of the request in progress.
+    pub fn request_bytes<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
+        match &self.story {
+            None => workload.bytes(self.request, self.account.left() == 1),
+            Some(story) => story.request(),
+        }
+    }
 }
 
 /// The state of a connection.

@@ -46,8 +46,8 @@ impl Session {
 
     /// Moves on to the next request, after one that was due at `due`. Returns the think time drawn for it.
     fn advance(&mut self, due: Nanos, workload: &Workload) -> Nanos {
-        let think = workload.think_time(&mut self.draws);
-        self.request = workload.pick(&mut self.draws);
+        let think = workload.think_time(self.request, &mut self.draws);
+        self.request = workload.next(self.request, &mut self.draws);
         self.retries = 0;
         match &mut self.users {
             None => self.intended = due + think,
@@ -191,7 +191,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let hasher = self.settings.expected.hasher();
         let stream = Stream { connection: key, request, intended, sent: now, retries, think, hasher };
         let stream = self.streams.open(stream, now.saturating_add(self.settings.request_timeout));
-        http2.client.open(stream, workload.block(request), workload.content(), workload.answers_head());
+        http2.client.open(
+            stream,
+            workload.block(request),
+            workload.content(request),
+            workload.answers_head(request),
+        );
         self.metrics.recorder.sent(now);
     }
 
@@ -252,7 +257,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let (outcome, status) = match end {
             End::Reply(reply) => {
                 let digest = stream.hasher.finish();
-                let outcome = self.enter_reply(&reply, digest, stream.intended, stream.sent, now);
+                let statuses = self.settings.workload.statuses(stream.request);
+                let outcome = self.settings.expected.outcome(&reply, digest, statuses);
+                self.enter_reply(&reply, outcome, stream.intended, stream.sent, now);
                 (outcome, Some(reply.status))
             }
             End::Malformed => (Outcome::Malformed, None),

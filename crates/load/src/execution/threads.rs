@@ -62,7 +62,9 @@ pub(crate) fn run_lane(
         }
         Client::Closed { .. } => (Schedule::closed(plan.pending_max_of(lane.index), Nanos::ZERO), None),
     };
-    let settings = Settings { rate_peak, pending_max: plan.pending_max_of(lane.index), ..Settings::of(plan) };
+    let pending_max = plan.pending_max_of(lane.index);
+    let share = Share { index: lane.index, count: lane.count };
+    let settings = Settings { rate_peak, pending_max, lane: share, ..Settings::of(plan) };
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
     sleep_precisely()?;
     let work = Engines { start, settings, schedule, seeds, handler, should_stop, tell };

@@ -13,6 +13,7 @@ use crate::plan::addressing::Addressing;
 use crate::plan::arrivals::Process;
 use crate::plan::expected::Expected;
 use crate::plan::population::Population;
+use crate::plan::requests::{DataFile, DataOrder, RequestFile};
 use crate::plan::retry::Retry;
 use crate::plan::source_addresses::SourceRange;
 use crate::plan::target::Url;
@@ -214,6 +215,15 @@ pub struct Config {
     pub request_timeout: Nanos,
     /// The requests that sessions make.
     pub workload: Spec,
+    /// Requests from a file, in place of the workload's. A file belongs to one machine and does not travel.
+    #[serde(skip)]
+    pub requests: Option<RequestFile>,
+    /// Values for the requests of the file.
+    #[serde(skip)]
+    pub data: Option<DataFile>,
+    /// The order in which sessions take the rows of the data.
+    #[serde(skip)]
+    pub data_order: DataOrder,
     /// Requests per session; `None` leaves them to the workload.
     pub requests_per_connection: Option<Length>,
     /// The most requests of a session under way at once, over HTTP/2; `None` speaks HTTP/1.1.
@@ -269,6 +279,9 @@ impl Config {
             connect_timeout: CONNECT_TIMEOUT,
             request_timeout: REQUEST_TIMEOUT,
             workload: Spec::OnePacket,
+            requests: None,
+            data: None,
+            data_order: DataOrder::default(),
             requests_per_connection: None,
             streams: None,
             think: None,
@@ -336,6 +349,11 @@ impl Config {
             ("expect_length", text(&self.expected.length)),
             ("expect_digest", text(&self.expected.digest)),
             ("deadline", text(&self.expected.deadline)),
+            ("requests", self.requests.as_ref().map(|file| file.path().display().to_string())),
+            (
+                "data",
+                self.data.as_ref().map(|file| format!("{} ({})", file.path().display(), self.data_order)),
+            ),
             ("headers", joined(&self.form.fields, "; ")),
             ("body", text(&self.form.body)),
             ("populations", joined(&self.populations, " ")),

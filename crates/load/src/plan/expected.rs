@@ -27,10 +27,15 @@ pub struct Expected {
 
 impl Expected {
     /// The outcome of a request with a complete reply. `digest` is the digest of its content, if one is
-    /// expected.
-    pub(crate) fn outcome(&self, reply: &Reply, digest: Option<Digest>) -> Outcome {
+    /// expected. `statuses` are those that the request has of its own.
+    pub(crate) fn outcome(
+        &self,
+        reply: &Reply,
+        digest: Option<Digest>,
+        statuses: Option<&Statuses>,
+    ) -> Outcome {
         match reply.status {
-            status if self.status.contains(status) => {
+            status if statuses.unwrap_or(&self.status).contains(status) => {
                 let is_right =
                     self.length.is_none_or(|length| length == reply.body_bytes) && self.digest == digest;
                 if is_right { Outcome::Ok } else { Outcome::WrongBody }
@@ -131,7 +136,7 @@ mod tests {
         let mut expected = Expected::default();
         let reply = |status| Reply { status, body_bytes: 3, persistent: true };
         let outcomes = |expected: &Expected| {
-            [200, 304, 404, 503].map(|status| expected.outcome(&reply(status), expected.digest))
+            [200, 304, 404, 503].map(|status| expected.outcome(&reply(status), expected.digest, None))
         };
         use Outcome::{Ok, Shed, StatusError, WrongBody};
         assert_eq!(outcomes(&expected), [Ok, Ok, StatusError, Shed]);

@@ -23,8 +23,8 @@ use crate::plan::window::Window;
 use crate::plan::workload::{Length, Think};
 pub use refusals::RATE_UNASKED;
 use refusals::{
-    check_conduct, check_http2, check_pair, check_populations, check_source, check_stack, check_think,
-    check_times, single_target,
+    check_conduct, check_http2, check_pair, check_populations, check_requests, check_source, check_stack,
+    check_think, check_times, single_target,
 };
 
 /// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
@@ -52,15 +52,16 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     check_times(&config)?;
     let target = single_target(&config)?;
     check_populations(&config)?;
-    let workload = Workload::new(&config);
+    let workload = Workload::new(&config)?;
     let population_workloads = config.populations.iter().map(|population| of_population(&config, population));
-    let population_workloads = population_workloads.collect();
+    let population_workloads = population_workloads.collect::<Result<_, _>>()?;
     check_conduct(&config, &workload, &target)?;
     check_think(&config, &workload)?;
     check_pair(&config, &workload)?;
     check_stack(&config, &target)?;
     check_http2(&config)?;
-    if let Some(setting) = config.expected.content_setting().filter(|_| workload.answers_head()) {
+    check_requests(&config, &workload)?;
+    if let Some(setting) = config.expected.content_setting().filter(|_| workload.has_head()) {
         return Err(LoadError::NoContent { setting });
     }
     check_source(&config, &target)?;
@@ -108,7 +109,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
 
 /// The measured workload with the session length and think time of a population. Holders send one request per
 /// session.
-fn of_population(config: &Config, population: &Population) -> Workload {
+fn of_population(config: &Config, population: &Population) -> Result<Workload, LoadError> {
     let (length, think) = population.sessions().unwrap_or((Length::ONE, Think::NONE));
     let sessions = Config { requests_per_connection: Some(length), think: Some(think), ..config.clone() };
     Workload::new(&sessions)

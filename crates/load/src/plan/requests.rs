@@ -1,24 +1,50 @@
-//! The requests of a run, encoded once.
+//! The requests of a run.
 //!
-//! A workload is a table of requests with weights, encoded when the plan is made, and a distribution of session lengths.
-//! Choosing a request costs a search in the table and a copy of its bytes. The last request of a session carries
-//! `Connection: close` (RFC 9112, 9.6), so that the server need not wait for another one. Over HTTP/2 a request is a
-//! header block, the same for every connection, and the content beside it.
+//! ```text
+//!   the URLs and the form ─┐
+//!   urls:FILE, specweb99 ──┼─> table: bytes, encoded once ─┐
+//!   --requests FILE ───────┤                               ├─> a session's requests
+//!   --data FILE.csv ───────┴─> script: texts to fill in ───┘
+//! ```
+//!
+//! A table has requests with weights, encoded when the plan is made. Choosing a request costs a search in the table, and no
+//! allocation. The last request of a session carries `Connection: close` (RFC 9112, 9.6), so that the server need not wait
+//! for another one. Over HTTP/2 a request is a header block, the same for every connection, and the content beside it.
+//!
+//! The requests of a file are a table too, unless their bytes differ from session to session. Then they are a [`Script`],
+//! and the engine keeps a state for each session.
+//!
+//! The modules: `file` reads requests, `data` values, and `parts` completes a request from the flags. `text` has the values
+//! to fill in, `script` the requests that need them.
+
+mod data;
+mod file;
+mod parts;
+mod script;
+mod text;
 
 use base::Nanos;
 use bytes::Bytes;
 use http1::client::{RequestHead, encode_request};
 
+use crate::error::LoadError;
 use crate::plan::config::Config;
 use crate::plan::draws::Draws;
+use crate::plan::expected::Statuses;
 use crate::plan::workload::{Form, Length, Think};
+pub(crate) use file::Capture;
+use file::Session;
+pub use file::{DataFile, DataOrder, FileError, RequestFile};
+use parts::Parts;
+pub(crate) use script::{Script, Step};
+pub(crate) use text::Values;
 
-/// The number of a request in the table.
+/// The number of a request in the table or in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(pub(crate) u32);
 
-/// The two encodings of a request in the arena: one keeps the connection, the other closes it. Over HTTP/2 the
-/// second one is empty.
+/// A request in the arena: the encoding that keeps the connection, and the one that closes it. Over HTTP/2 it is the header
+/// block and the content.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: usize,
@@ -26,26 +52,95 @@ struct Place {
     end: usize,
 }
 
-/// The encoded table. All threads share it.
+/// A choice by weights.
+#[derive(Debug)]
+struct Choice {
+    count: usize,
+    /// The running sum of the weights, as fractions of their total: the last one is 1. Empty for equal weights.
+    cumulative: Vec<f64>,
+}
+
+impl Choice {
+    fn by(weights: impl Iterator<Item = f64>) -> Choice {
+        let weights: Vec<f64> = weights.collect();
+        let are_equal = weights.windows(2).all(|two| two[0] == two[1]);
+        Choice { count: weights.len(), cumulative: if are_equal { Vec::new() } else { shares(&weights) } }
+    }
+
+    fn draw(&self, draws: &mut Draws) -> usize {
+        if self.count == 1 {
+            return 0;
+        }
+        let point = draws.unit();
+        let index = match self.cumulative.is_empty() {
+            true => (point * self.count as f64) as usize,
+            false => self.cumulative.partition_point(|share| *share <= point),
+        };
+        index.min(self.count - 1)
+    }
+
+    /// The probability of one of them.
+    fn share(&self, index: usize) -> f64 {
+        match self.cumulative.get(index) {
+            None => 1.0 / self.count as f64,
+            Some(until) => until - index.checked_sub(1).map_or(0.0, |before| self.cumulative[before]),
+        }
+    }
+}
+
+/// The requests of a run. All threads share it.
 #[derive(Debug)]
 pub struct Workload {
-    arena: Vec<u8>,
+    arena: Bytes,
     places: Vec<Place>,
-    /// The running sum of the weights, as fractions of their total: the last one is 1.
-    cumulative: Vec<f64>,
+    choice: Choice,
+    script: Option<Script>,
+    /// The properties of each request of a file.
+    properties: Vec<Properties>,
     length: Length,
     think: Think,
     answers_head: bool,
-    /// The content of an HTTP/2 request.
-    content: Bytes,
+}
+
+/// The properties of a request that its reply depends on.
+#[derive(Clone, Debug)]
+struct Properties {
+    is_head: bool,
+    /// The correct statuses; `None` takes those of the run.
+    expect: Option<Box<Statuses>>,
 }
 
 impl Workload {
     /// The workload of a configuration, which has at least one URL, all with the same authority. A session
     /// length or think time in the configuration replaces the workload's own.
-    pub fn new(config: &Config) -> Workload {
-        let (paths, weights) = config.workload.paths(&config.urls);
+    ///
+    /// # Errors
+    /// [`LoadError::Requests`] with the line.
+    pub fn new(config: &Config) -> Result<Workload, LoadError> {
         let (own_length, own_think) = config.workload.session();
+        let mut workload = Workload {
+            arena: Bytes::new(),
+            places: Vec::new(),
+            choice: Choice::by(std::iter::empty()),
+            script: None,
+            properties: Vec::new(),
+            length: config.requests_per_connection.clone().unwrap_or(own_length),
+            think: config.think.clone().unwrap_or(own_think),
+            answers_head: config.form.method() == "HEAD",
+        };
+        match &config.requests {
+            None => workload.take_urls(config),
+            Some(file) => {
+                let refuse = |why| LoadError::Requests { file: file.path().display().to_string(), why };
+                workload.take_file(config, &file.sessions).map_err(refuse)?;
+            }
+        }
+        Ok(workload)
+    }
+
+    /// Encodes the requests of the URLs, all in one form.
+    fn take_urls(&mut self, config: &Config) {
+        let (paths, weights) = config.workload.paths(&config.urls);
         let (mut arena, form) = (Vec::new(), &config.form);
         let authority = form.hosts().next().map_or_else(|| config.urls[0].authority(), str::to_owned);
         let fields = form.field_lines();
@@ -55,62 +150,118 @@ impl Workload {
         let over_http2 = |path| http2_block(form, scheme, host, path);
         let places = paths.iter().map(|path| match config.streams {
             None => encode(&mut arena, head(path), form.content()),
-            Some(_) => place(&mut arena, &over_http2(path)),
+            Some(_) => place(&mut arena, &over_http2(path), form.content()),
         });
-        let places = places.collect();
-        Workload {
-            arena,
-            places,
-            cumulative: shares(&weights),
-            length: config.requests_per_connection.clone().unwrap_or(own_length),
-            think: config.think.clone().unwrap_or(own_think),
-            answers_head: method == "HEAD",
-            content: Bytes::copy_from_slice(form.content()),
-        }
+        self.places = places.collect();
+        self.arena = arena.into();
+        self.choice = Choice::by(weights.into_iter());
     }
 
-    /// Returns true if the requests' method is HEAD, so that replies have no content whatever their header
-    /// says.
-    pub fn answers_head(&self) -> bool {
+    /// Encodes the requests of a file, or makes a script of them.
+    fn take_file(&mut self, config: &Config, sessions: &[Session]) -> Result<(), String> {
+        let definitions = || sessions.iter().flat_map(|session| &session.requests);
+        self.properties = Vec::with_capacity(definitions().count());
+        for definition in definitions() {
+            let is_head = definition.method.as_ref().or(config.form.method.as_ref());
+            let is_head = is_head.is_some_and(|method| method.name() == "HEAD");
+            self.properties.push(Properties { is_head, expect: definition.expect.clone().map(Box::new) });
+        }
+        self.answers_head = self.properties.iter().any(|properties| properties.is_head);
+        if Script::is_needed(sessions) {
+            self.script = Some(Script::new(config, sessions)?);
+            return Ok(());
+        }
+        let mut arena = Vec::new();
+        for session in sessions {
+            let parts = Parts::of(&session.requests[0], config);
+            let parts = parts.map_err(|why| format!("line {}: {why}", session.line))?;
+            self.places.push(encode_parts(&mut arena, &parts, config));
+        }
+        self.arena = arena.into();
+        self.choice = Choice::by(sessions.iter().map(|session| session.weight));
+        Ok(())
+    }
+
+    /// The script, if the bytes of requests differ from session to session.
+    pub fn script(&self) -> Option<&Script> {
+        self.script.as_ref()
+    }
+
+    /// Returns true if a request's method is HEAD, so that its reply has no content whatever its header says.
+    pub fn answers_head(&self, request: RequestId) -> bool {
+        self.properties.get(request.0 as usize).map_or(self.answers_head, |properties| properties.is_head)
+    }
+
+    /// Returns true if the method of any request is HEAD.
+    pub fn has_head(&self) -> bool {
         self.answers_head
     }
 
-    /// Draws the think time before a session's next request.
-    pub fn think_time(&self, draws: &mut Draws) -> Nanos {
-        self.think.draw(draws)
+    /// The correct statuses of a request; `None` takes those of the run.
+    pub fn statuses(&self, request: RequestId) -> Option<&Statuses> {
+        self.properties.get(request.0 as usize)?.expect.as_deref()
+    }
+
+    /// Draws the think time after a session's request.
+    pub fn think_time(&self, request: RequestId, draws: &mut Draws) -> Nanos {
+        let own = self.script.as_ref().and_then(|script| script.step(request).think.as_ref());
+        own.unwrap_or(&self.think).draw(draws)
     }
 
     /// Returns false if every think time is zero.
     pub fn thinks(&self) -> bool {
-        !self.think.is_none()
-    }
-
-    /// Draws the number of requests of the next session.
-    pub fn session_length(&self, draws: &mut Draws) -> u32 {
-        self.length.draw(draws)
+        !self.think.is_none() || self.script.as_ref().is_some_and(Script::thinks)
     }
 
     /// The mean number of requests per session.
     pub fn mean_session_length(&self) -> f64 {
-        self.length.mean()
+        match self.ordered() {
+            Some(script) => script.means(&self.think).0,
+            None => self.length.mean(),
+        }
     }
 
     /// The mean of a session's think times together.
     pub fn mean_thinking(&self) -> Nanos {
-        Nanos::from_secs_f64(self.think.mean().as_secs_f64() * (self.length.mean() - 1.0))
-    }
-
-    /// Draws the next request.
-    pub fn pick(&self, draws: &mut Draws) -> RequestId {
-        if self.places.len() == 1 {
-            return RequestId(0);
+        match self.ordered() {
+            Some(script) => Nanos(script.means(&self.think).1 as u64),
+            None => Nanos::from_secs_f64(self.think.mean().as_secs_f64() * (self.length.mean() - 1.0)),
         }
-        let point = draws.unit();
-        let index = self.cumulative.partition_point(|share| *share <= point);
-        RequestId(index.min(self.places.len() - 1) as u32)
     }
 
-    /// The bytes of a request; `last` selects the encoding for the last request of a session.
+    /// The script, if its sessions make their requests in order.
+    fn ordered(&self) -> Option<&Script> {
+        self.script.as_ref().filter(|script| script.is_ordered)
+    }
+
+    /// Draws a session: the number of its requests, and the first.
+    pub fn begin(&self, draws: &mut Draws) -> (u32, RequestId) {
+        match self.ordered() {
+            Some(script) => script.pick(draws),
+            None => {
+                let requests = self.length.draw(draws);
+                (requests, self.pick(draws))
+            }
+        }
+    }
+
+    /// The request that follows another one in a session. After the last one the result is of no use.
+    pub fn next(&self, request: RequestId, draws: &mut Draws) -> RequestId {
+        match self.ordered() {
+            Some(_) => RequestId((request.0 + 1).min(self.properties.len() as u32 - 1)),
+            None => self.pick(draws),
+        }
+    }
+
+    /// Draws a request.
+    pub fn pick(&self, draws: &mut Draws) -> RequestId {
+        match &self.script {
+            Some(script) => script.pick(draws).1,
+            None => RequestId(self.choice.draw(draws) as u32),
+        }
+    }
+
+    /// The bytes of a request of the table; `last` selects the encoding for the last request of a session.
     pub fn bytes(&self, request: RequestId, last: bool) -> &[u8] {
         let place = self.places[request.0 as usize];
         if last { &self.arena[place.middle..place.end] } else { &self.arena[place.start..place.middle] }
@@ -122,8 +273,9 @@ impl Workload {
     }
 
     /// The content of an HTTP/2 request.
-    pub fn content(&self) -> Bytes {
-        self.content.clone()
+    pub fn content(&self, request: RequestId) -> Bytes {
+        let place = self.places[request.0 as usize];
+        self.arena.slice(place.middle..place.end)
     }
 }
 
@@ -136,11 +288,30 @@ fn http2_block(form: &Form, scheme: &str, authority: &str, path: &str) -> Vec<u8
     http2::client::encode_request(&head, fields)
 }
 
-/// Appends an encoding that every request of a session has.
-fn place(arena: &mut Vec<u8>, bytes: &[u8]) -> Place {
+/// Appends a request of a file.
+fn encode_parts(arena: &mut Vec<u8>, parts: &Parts<'_>, config: &Config) -> Place {
+    let (content, length) = (parts.plain_content(), parts.plain_content().len().to_string());
+    let has_content = parts.content.is_some();
+    let (method, target, host) = (parts.method, parts.target.as_str(), parts.host.as_str());
+    if config.streams.is_some() {
+        let scheme = if config.urls[0].is_secure() { "https" } else { "http" };
+        let fields = parts.fields.lines().filter_map(|line| line.split_once(": "));
+        let fields = fields.chain(has_content.then_some(("content-length", length.as_str())));
+        let head = http2::client::RequestHead { method, scheme, authority: host, path: target };
+        return place(arena, &http2::client::encode_request(&head, fields), content);
+    }
+    let length = if has_content { format!("Content-Length: {length}\r\n") } else { String::new() };
+    let fields = format!("{}{length}", parts.fields);
+    encode(arena, RequestHead { method, target, host, fields: &fields, persistent: true }, content)
+}
+
+/// Appends a header block of HTTP/2 and its content.
+fn place(arena: &mut Vec<u8>, block: &[u8], content: &[u8]) -> Place {
     let start = arena.len();
-    arena.extend_from_slice(bytes);
-    Place { start, middle: arena.len(), end: arena.len() }
+    arena.extend_from_slice(block);
+    let middle = arena.len();
+    arena.extend_from_slice(content);
+    Place { start, middle, end: arena.len() }
 }
 
 /// Appends both encodings of a request.
@@ -179,7 +350,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn workload(urls: &[&str], spec: Spec, length: Option<Length>) -> Workload {
-        Workload::new(&Config { requests_per_connection: length, ..config(urls, spec) })
+        Workload::new(&Config { requests_per_connection: length, ..config(urls, spec) }).unwrap()
     }
 
     #[test]
@@ -187,20 +358,21 @@ pub(crate) mod tests {
         let mut posting = config(&["http://h/"], Spec::OnePacket);
         posting.form.body = Some("a=b".parse().unwrap());
         posting.form.fields = vec!["X: y".parse().unwrap()];
-        let all = Workload::new(&posting);
+        let all = Workload::new(&posting).unwrap();
         for last in [false, true] {
             let text = String::from_utf8(all.bytes(RequestId(0), last).to_vec()).unwrap();
             let head = "POST / HTTP/1.1\r\nHost: h\r\nX: y\r\nContent-Length: 3\r\n";
             assert!(text.starts_with(head) && text.ends_with("\r\n\r\na=b"), "{text}");
         }
-        assert!(!all.answers_head());
+        assert!(!all.has_head());
     }
 
     #[test]
     fn host_field_replaces_the_authority() {
         let mut other = config(&["http://127.0.0.1:81/"], Spec::OnePacket);
         other.form.fields = vec!["host: a.test".parse().unwrap(), "X: y".parse().unwrap()];
-        let text = String::from_utf8(Workload::new(&other).bytes(RequestId(0), false).to_vec()).unwrap();
+        let text =
+            String::from_utf8(Workload::new(&other).unwrap().bytes(RequestId(0), false).to_vec()).unwrap();
         assert!(text.starts_with("GET / HTTP/1.1\r\nHost: a.test\r\nX: y\r\n"), "{text}");
     }
 
@@ -208,19 +380,22 @@ pub(crate) mod tests {
     fn hot_and_cold_clients_are_those_of_the_paper() {
         let mut draws = Draws::new(3);
         let hot = workload(&["http://h/"], Spec::Hot, None);
-        assert_eq!(hot.session_length(&mut draws), 5);
-        let times: Vec<u64> = (0..1000).map(|_| hot.think_time(&mut draws).0).collect();
+        assert_eq!(hot.begin(&mut draws).0, 5);
+        let times: Vec<u64> = (0..1000).map(|_| hot.think_time(RequestId(0), &mut draws).0).collect();
         let mean_ms = times.iter().sum::<u64>() as f64 / 1e9;
         assert!(times.iter().all(|time| *time <= 20_000_000) && (mean_ms - 10.0).abs() < 1.0, "{mean_ms}");
         let cold = workload(&["http://h/"], Spec::Cold, None);
-        assert_eq!((cold.session_length(&mut draws), cold.think_time(&mut draws)), (20, Nanos::from_secs(5)));
+        assert_eq!(
+            (cold.begin(&mut draws).0, cold.think_time(RequestId(0), &mut draws)),
+            (20, Nanos::from_secs(5))
+        );
         assert_eq!(
             [hot.mean_thinking(), cold.mean_thinking()],
             [Nanos::from_millis(40), Nanos::from_secs(95)]
         );
         let mut hasty = config(&["http://h/"], Spec::Cold);
         hasty.think = Some(Think::NONE);
-        assert_eq!(Workload::new(&hasty).think_time(&mut draws), Nanos::ZERO);
+        assert_eq!(Workload::new(&hasty).unwrap().think_time(RequestId(0), &mut draws), Nanos::ZERO);
     }
 
     #[test]
@@ -264,7 +439,7 @@ pub(crate) mod tests {
     fn a_given_length_replaces_the_workloads_own() {
         let long = workload(&["http://h/"], Spec::OnePacket, Some("5..15".parse().unwrap()));
         let mut draws = Draws::new(3);
-        let lengths: Vec<u32> = (0..1000).map(|_| long.session_length(&mut draws)).collect();
+        let lengths: Vec<u32> = (0..1000).map(|_| long.begin(&mut draws).0).collect();
         assert!(lengths.contains(&5) && lengths.contains(&15));
         assert!(lengths.iter().all(|length| (5..=15).contains(length)));
         assert_eq!(long.mean_session_length(), 10.0);
@@ -276,5 +451,68 @@ pub(crate) mod tests {
         let first = String::from_utf8(below.bytes(RequestId(0), false).to_vec()).unwrap();
         assert!(first.starts_with("GET /set/dir00000/class0_0 HTTP/1.1\r\n"), "{first}");
         assert_eq!(below.places.len(), 72);
+    }
+
+    fn from_file(text: &str, change: impl FnOnce(&mut Config)) -> Result<Workload, LoadError> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        let mut config = config(&["http://h/base/"], Spec::OnePacket);
+        config.requests = Some(file.path().to_str().unwrap().parse().unwrap());
+        change(&mut config);
+        Workload::new(&config)
+    }
+
+    #[test]
+    fn plain_requests_of_a_file_are_a_table() {
+        let text = r#"{"path": "/a", "headers": {"X": "1"}, "expect": 404}
+            {"method": "PUT", "path": "/b", "body": {"a": 1}, "weight": 3}
+            {"method": "HEAD", "path": "/c"}"#;
+        let all = from_file(text, |config| {
+            config.form.fields = vec!["x: 2".parse().unwrap(), "Y: 3".parse().unwrap()];
+        });
+        let all = all.unwrap();
+        assert!(all.script().is_none());
+        let text = |number, last| String::from_utf8(all.bytes(RequestId(number), last).to_vec()).unwrap();
+        assert_eq!(text(0, false), "GET /base/a HTTP/1.1\r\nHost: h\r\nX: 1\r\nY: 3\r\n\r\n");
+        assert!(text(1, true).starts_with("PUT /base/b HTTP/1.1\r\n"), "{}", text(1, true));
+        assert!(
+            text(1, true).ends_with("Content-Length: 7\r\nConnection: close\r\n\r\n{\"a\":1}"),
+            "{}",
+            text(1, true)
+        );
+        let heads = [0, 1, 2].map(|number| all.answers_head(RequestId(number)));
+        assert_eq!((heads, all.statuses(RequestId(0)).unwrap().contains(404)), ([false, false, true], true));
+        let mut draws = Draws::new(5);
+        let puts = (0..1000).filter(|_| all.pick(&mut draws) == RequestId(1)).count();
+        // Three of five weights: the standard deviation is 15.5.
+        assert!((500..700).contains(&puts), "{puts}");
+    }
+
+    #[test]
+    fn sessions_of_a_file_keep_their_order() {
+        let text = r#"[{"path": "/a", "capture": {"t": "/t"}}, {"path": "/{{t}}", "think": "2s"}, {"path": "/c"}]
+            {"path": "/one", "weight": 1}"#;
+        let all = from_file(text, |_| {}).unwrap();
+        assert_eq!((all.mean_session_length(), all.mean_thinking()), (2.0, Nanos::SECOND));
+        let mut draws = Draws::new(5);
+        for _ in 0..100 {
+            let (requests, first) = all.begin(&mut draws);
+            assert!([(3, RequestId(0)), (1, RequestId(3))].contains(&(requests, first)));
+            assert_eq!(all.next(RequestId(0), &mut draws), RequestId(1));
+        }
+        assert_eq!(all.think_time(RequestId(1), &mut draws), Nanos::from_secs(2));
+    }
+
+    #[test]
+    fn mistakes_of_a_file_are_refused_before_the_run() {
+        for (text, told) in [
+            (r#"{"path": "/{{user}}"}"#, "line 1: nothing defines '{{user}}'"),
+            (r#"[{"path": "/{{t}}", "capture": {"t": "/t"}}]"#, "line 1: nothing defines '{{t}}'"),
+            (r#"{"path": "/a b"}"#, "line 1: the path '/base/a b' has ' '; percent-encode it"),
+            (r#"{"url": "http://other/"}"#, "line 1: http://other/ is of another server than http://h/base/"),
+        ] {
+            let found = from_file(text, |_| {}).unwrap_err().to_string();
+            assert!(found.starts_with("--requests ") && found.contains(told), "{found}");
+        }
     }
 }

@@ -5,6 +5,7 @@ mod addressing;
 mod http2;
 mod identity;
 mod populations;
+mod requests;
 mod retries;
 mod servers;
 mod stacks;

@@ -114,7 +114,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         };
         let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
         let Connection { wire, reader, hasher, .. } = &mut *connection;
-        match receive(&mut self.transport, wire, reader, hasher, &mut self.scratch[..room]) {
+        match receive(&mut self.transport, wire, reader, (hasher, None), &mut self.scratch[..room]) {
             Received::Over(outcome) => return self.end(key, outcome, now),
             Received::Reply(reply) => return self.replied(key, &reply, now),
             Received::Part(_) => connection.heard = now,
@@ -142,7 +142,8 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
     /// Handles a complete reply. A server may time out or refuse a request before all of it was sent.
     fn replied(&mut self, key: Key, reply: &Reply, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let outcome = self.settings.expected.outcome(reply, connection.hasher.finish());
+        let statuses = self.settings.workload.statuses(connection.request);
+        let outcome = self.settings.expected.outcome(reply, connection.hasher.finish(), statuses);
         self.metrics.recorder.reply(now, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(connection.intended);

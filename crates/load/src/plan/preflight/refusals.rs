@@ -14,7 +14,7 @@ use crate::plan::population::Population;
 use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
 use crate::plan::target;
-use crate::plan::workload::Field;
+use crate::plan::workload::{Field, Spec};
 
 /// The highest rate of requests per second to a public address without `own_this_server`.
 pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
@@ -102,6 +102,35 @@ pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
         return Ok(());
     };
     Err(LoadError::Http2 { why })
+}
+
+/// Refuses settings that requests of a file do not support, and data without a file of requests.
+pub(super) fn check_requests(config: &Config, workload: &Workload) -> Result<(), LoadError> {
+    let why = match (config, workload.script()) {
+        (Config { requests: None, data: None, .. }, _) => return Ok(()),
+        (Config { data: Some(_), .. }, None) => {
+            "--data has no {{name}} in --requests that uses it; leave it out".to_owned()
+        }
+        (Config { workload: Spec::OnePacket, .. }, None) => return Ok(()),
+        (Config { workload, .. }, _) if *workload != Spec::OnePacket => {
+            format!("--workload {workload} has requests of its own; leave one of the two out")
+        }
+        (Config { streams: Some(_), .. }, _) => "they speak HTTP/1.1; leave --http2 out".to_owned(),
+        (Config { processes: Processes::Pair, .. }, _) => {
+            "the handler does not know their values; expected --client s-client or closed".to_owned()
+        }
+        (Config { retry, .. }, _) if *retry != Retry::Never => {
+            format!("a session does not go back; leave --retry {retry} out")
+        }
+        (Config { populations, .. }, _) if !populations.is_empty() => {
+            "populations request the URLs; leave --population out".to_owned()
+        }
+        (Config { requests_per_connection: Some(length), .. }, Some(script)) if script.is_ordered => {
+            format!("a session has the requests of its line; leave --requests-per-connection {length} out")
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Script { why })
 }
 
 /// Refuses settings that the chosen stack does not support.

@@ -82,13 +82,21 @@ impl Field {
         self.0.split_once(": ").map_or(&self.0, |(name, _)| name)
     }
 
-    fn is_host(&self) -> bool {
+    /// Returns true for Host.
+    pub(crate) fn is_host(&self) -> bool {
         self.name().eq_ignore_ascii_case("Host")
     }
 
     /// The value.
     pub(crate) fn value(&self) -> &str {
         self.0.split_once(": ").map_or("", |(_, value)| value)
+    }
+}
+
+impl Method {
+    /// The token.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
     }
 }
 
