@@ -43,7 +43,7 @@ fn impossible_workloads_are_named_with_the_reason() {
 fn requests_that_could_not_be_written_are_refused() {
     check(&["--method=GE T"], &["--method", "'GE T'", "GET, HEAD or POST"]);
     check(&["--header=Accept"], &["--header", "'Accept'", "'Accept: text/html'"]);
-    check(&["--header=Host: a"], &["--header", "'Host: a'", "follow from the other settings"]);
+    check(&["--header=Connection: a"], &["--header", "'Connection: a'", "follow from the other settings"]);
     check(&["--body=@/no/such/file"], &["--body", "'@/no/such/file'", "No such file"]);
 }
 
