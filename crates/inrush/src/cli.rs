@@ -2,7 +2,7 @@
 //!
 //! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
 //! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
-//! `text_or_json` is the choice of a format. `reach` has the way to a server, for `load` and `capacity`.
+//! `text_or_json` is the choice of a format. `load::reach` has the way to a server, for `load` and `capacity`.
 //! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
@@ -21,7 +21,6 @@ mod host;
 mod lab;
 mod load;
 mod manual;
-mod reach;
 mod serve;
 mod site;
 mod text_or_json;

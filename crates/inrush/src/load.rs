@@ -88,6 +88,7 @@ fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
 fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let outputs = Outputs::of(&flags);
     let plan = prepare(flags)?;
+    outputs.check_names(&plan)?;
     outputs.watch(&plan, |observer, stop| carry_out(&plan, arguments, observer, stop))
 }
 
@@ -133,6 +134,20 @@ impl Outputs {
             title: title(flags),
             populations: flags.population.len(),
             agents: 0,
+        }
+    }
+
+    /// Refuses a threshold for requests of a name that none has.
+    fn check_names(&self, plan: &Plan) -> Result<(), Exit> {
+        let names = plan.request_names();
+        let mut about =
+            self.thresholds.iter().filter_map(|threshold| Some((threshold, threshold.request()?)));
+        match about.find(|(_, name)| !names.iter().any(|known| known == name)) {
+            None => Ok(()),
+            Some((threshold, name)) => Err(Exit::Usage(format!(
+                "--fail-if '{threshold}': no request has the name '{name}'; known are {}",
+                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+            ))),
         }
     }
 

@@ -27,8 +27,7 @@
 //! - Below the engine: `run_clock` tells the time and waits for the start, `schedule` tells when sessions are due and
 //!   `deadlines` when waits end; `transport` is the client's TCP, `tls` the TLS state of a connection, `wire` a
 //!   connection with or without it, `receive` reads replies.
-//! - The engine's parts: `session` has the state of a session and of a connection, `story` that of a
-//!   session whose requests differ, `connections` all of them,
+//! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
 //!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
 //! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, `rests`, and `ending`.
 //! - Half of a pair: `pair_half`, over the socket of `handover`.
@@ -55,7 +54,6 @@ pub(crate) mod schedule;
 #[cfg(test)]
 mod scripted;
 mod session;
-mod story;
 mod streams;
 mod tls;
 pub(crate) mod transport;

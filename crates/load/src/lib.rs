@@ -58,7 +58,6 @@ pub use measurement::histograms::LONGEST;
 pub use measurement::observer::{AgentPhase, AgentStanding, Observer, Snapshot, Standing};
 pub use measurement::result::Reports;
 pub use plan::Plan;
-pub use plan::addressing::{Addressing, ConnectTo, Family, Resolve, Target};
 pub use plan::arrivals::Process;
 pub use plan::config::{
     AGENTS_MAX, CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET,
@@ -69,13 +68,15 @@ pub use plan::expected::{Expected, Statuses};
 pub use plan::outline::{Descriptors, Hurst, Outline, Rates, SourcePorts};
 pub use plan::population::Population;
 pub use plan::preflight::{self, prepare};
-pub use plan::requests::{DataFile, DataOrder, FileError, RequestFile};
 pub use plan::retry::Retry;
 pub use plan::round_trip::round_trip_warning;
 pub use plan::source_addresses::SourceRange;
 pub use plan::target::Url;
+pub use plan::target::addressing::{Addressing, ConnectTo, Family, Resolve, Target};
 pub use plan::tempo::Tempo;
 pub use plan::tls::{ClientIdentity, TlsOptions, TlsVersion, Trust};
 pub use plan::window::Window;
-pub use plan::workload::{self, Body, Field, Form, Length, Method, Spec, Think};
+pub use plan::workload::{
+    self, Body, DataFile, DataOrder, Field, FileError, Form, Length, Method, RequestFile, Spec, Think,
+};
 pub use usertcp::{LinkError, SourceNet};

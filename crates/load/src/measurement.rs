@@ -9,8 +9,8 @@
 //!
 //! The modules, from the bottom up:
 //!
-//! - One thread: `ledger` counts outcomes, `recorder` takes times into `histograms`, and `thread_metrics` has both with
-//!   the thread's connections and CPU time.
+//! - One thread: `ledger` counts outcomes, `recorder` takes times into `histograms`, and `thread_metrics` has
+//!   both with the thread's connections and CPU time, the first failed replies, and the requests by name.
 //! - All threads: `series` and `assembly` add up intervals for an `observer`.
 //! - The end: `verdict` judges the generator, `result` builds the record, `conclusion` puts it into a sentence, and
 //!   `fail_if` holds it to a user's thresholds.

@@ -8,14 +8,12 @@
 //!
 //! The modules, from the bottom up:
 //!
-//! - Terms: `window`, `share` (of the processes), `draws` (random numbers), `target` (the URL), `digest` (of contents).
-//! - The way to the server: `addressing`.
+//! - Terms: `window`, `share` (of the processes), `draws` (random numbers), `target` (the URL and its addresses), `digest` (of contents).
 //! - One setting each: `arrivals`, `workload`, `population`, `retry`, `expected`, `tls`, `source_addresses`, `tempo`.
 //! - The whole: `config`, and `settings`, which takes it to another machine.
 //! - The plan: `requests` encodes the workload, `preflight` checks and works out, `outline` sums up, `round_trip`
 //!   warns of a connect timeout that is too short.
 
-pub(crate) mod addressing;
 pub(crate) mod arrivals;
 pub(crate) mod config;
 pub(crate) mod digest;
@@ -41,11 +39,11 @@ use std::ops::RangeInclusive;
 use base::Nanos;
 use usertcp::SourceNet;
 
-use addressing::Target;
 use config::{Client, Config, Link, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
 use requests::Workload;
 use share::Share;
 use source_addresses::SourceRange;
+use target::addressing::Target;
 use tempo::Tempo;
 use tls::Tls;
 
@@ -182,6 +180,11 @@ impl Plan {
     /// The source addresses; `None` leaves the choice to the kernel.
     pub fn sources(&self) -> Option<SourceRange> {
         self.sources
+    }
+
+    /// The names of the requests of a file.
+    pub fn request_names(&self) -> &[String] {
+        self.workload.names()
     }
 
     /// Requests per second offered in the measured window: sessions times their mean length. `None` for a

@@ -340,6 +340,15 @@ pub struct Judged {
     pub crossed: bool,
 }
 
+/// The requests of one name that were due in the measured window and ended while they were under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedRequests {
+    /// These requests by outcome.
+    pub outcomes: Outcomes,
+    /// Latency from the intended time.
+    pub latency_intended_ns: Latency,
+}
+
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadResult {
@@ -362,6 +371,12 @@ pub struct LoadResult {
     /// Complete replies by status code.
     #[serde(default)]
     pub statuses: Statuses,
+    /// The beginning of the content of the first failed reply with each status code, of HTTP/1.1.
+    #[serde(default)]
+    pub failed_replies: BTreeMap<u16, String>,
+    /// The requests of a file by their names.
+    #[serde(default)]
+    pub requests: BTreeMap<String, NamedRequests>,
     /// The retries among the offered requests. The rest is the demand of the users.
     #[serde(default)]
     pub retries: Retries,

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::from_one_up;
 use super::load::positive_time;
-use super::reach::{ReachFlags, TlsFlags};
+use super::load::reach::{ReachFlags, TlsFlags};
 
 /// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the
 /// server.

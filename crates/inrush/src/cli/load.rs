@@ -1,5 +1,7 @@
 //! The flags of `inrush load`.
 
+pub mod reach;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -13,9 +15,9 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::cpus::{CpuList, cpu_list};
 use super::from_one_up;
-use super::reach::{REACH, ReachFlags, TlsFlags};
 use super::text_or_json::TextOrJson;
 use crate::meters::Collector;
+use reach::{REACH, ReachFlags, TlsFlags};
 
 /// The rule by which sessions begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use base::Nanos;
 use record::load::{Agent, Handshakes, Judged};
-use record::{Latency, LoadResult, Outcomes, Population, Statuses, Verdict};
+use record::{Latency, LoadResult, Outcome, Outcomes, Population, Verdict};
 
 /// A percentile of all requests: `8.65 ms`, `> 4 s` if it falls among the unanswered, `-` if there are no
 /// requests.
@@ -36,6 +36,7 @@ fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     beginning(out, result)?;
     rates(out, result)?;
     latencies(out, result)?;
+    named(out, result)?;
     outcomes(out, result)?;
     for (name, beside) in &result.populations {
         population(out, name, beside)?;
@@ -101,6 +102,27 @@ fn latencies(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     Ok(())
 }
 
+/// The requests of a file by name, one line each.
+fn named(out: &mut String, result: &LoadResult) -> std::fmt::Result {
+    if result.requests.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "request", "ended", "failed", "p50", "p99", "max"
+    )?;
+    for (name, requests) in &result.requests {
+        let (all, latency) = (requests.outcomes.total(), &requests.latency_intended_ns);
+        let failed = all - requests.outcomes.get(Outcome::Ok);
+        write!(out, "{name:<20} {all:>9} {failed:>9}")?;
+        let shown = [latency.p50, latency.p99, latency.max].map(|value| quantile(latency, value));
+        shown.iter().try_for_each(|shown| write!(out, " {shown:>9}"))?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
 /// The ledger by outcome and status, and the part of the retries.
 fn outcomes(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "\n{} requests offered, by outcome", result.offered)?;
@@ -108,7 +130,7 @@ fn outcomes(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     if result.not_due_at_end > 0 {
         writeln!(out, "  {} of those in flight were not due yet", result.not_due_at_end)?;
     }
-    statuses(out, &result.statuses)?;
+    statuses(out, result)?;
     if result.retries.offered > 0 {
         writeln!(out, "\n{} of them retries", result.retries.offered)?;
         ledger(out, result.retries.offered, &result.retries.outcomes, result.retries.in_flight_at_end)?;
@@ -185,14 +207,18 @@ fn verdict(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "verdict    {verdict}{gap}{}", result.reasons.join(INDENT))
 }
 
-/// The replies by status code, one line each.
-fn statuses(out: &mut String, statuses: &Statuses) -> std::fmt::Result {
-    let all = statuses.total();
+/// The replies by status code, one line each, with the beginning of the first failed one.
+fn statuses(out: &mut String, result: &LoadResult) -> std::fmt::Result {
+    let all = result.statuses.total();
     if all > 0 {
         writeln!(out, "\n{all} complete replies, by status code")?;
     }
-    statuses.iter().try_for_each(|(code, count)| {
-        writeln!(out, "  {code:<20} {count:>9}  {:>6.2} %", 100.0 * count as f64 / all as f64)
+    result.statuses.iter().try_for_each(|(code, count)| {
+        write!(out, "  {code:<20} {count:>9}  {:>6.2} %", 100.0 * count as f64 / all as f64)?;
+        match result.failed_replies.get(&code).filter(|example| !example.is_empty()) {
+            Some(example) => writeln!(out, "  {example}"),
+            None => writeln!(out),
+        }
     })
 }
 

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod api;
 #[path = "../common/closed_port.rs"]
 mod closed_port;
 mod comparing;

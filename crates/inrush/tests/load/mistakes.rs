@@ -44,6 +44,8 @@ fn requests_that_could_not_be_written_are_refused() {
     check(&["--method=GE T"], &["--method", "'GE T'", "GET, HEAD or POST"]);
     check(&["--header=Accept"], &["--header", "'Accept'", "'Accept: text/html'"]);
     check(&["--header=Connection: a"], &["--header", "'Connection: a'", "follow from the other settings"]);
+    check(&["-H", "Host: a b"], &["--header", "'Host: a b'", "Host: example.org:8080"]);
+    check(&["-H", "Host: a", "-H", "host: b"], &["given twice", "one host"]);
     check(&["--body=@/no/such/file"], &["--body", "'@/no/such/file'", "No such file"]);
 }
 
@@ -68,10 +70,42 @@ fn rate_and_arrivals_are_refused_where_impossible() {
 }
 
 #[test]
+fn redirections_of_another_server_are_refused() {
+    check(
+        &["--connect-to=a:1:b:2"],
+        &["--connect-to a:1:b:2 has no effect", "the run's server is 127.0.0.1"],
+    );
+    check(&["--resolve=a:80:127.0.0.1"], &["--resolve a:80:127.0.0.1 has no effect"]);
+    check(&["--resolve=a:80:b"], &["--resolve", "'a:80:b'", "HOST:PORT:ADDRESS"]);
+    check(&["-4", "-6"], &["--ipv4", "--ipv6"]);
+}
+
+#[test]
+fn requests_of_a_file_are_checked_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let wrong = file("wrong.jsonl", "{\"path\": \"/\"}\n{\"metod\": \"GET\"}\n");
+    check(&["--requests", &wrong], &["wrong.jsonl: line 2: column 8: unknown field `metod`", "`method`"]);
+    let open = file("open.jsonl", "{\"path\": \"/{{user}}\"}");
+    check(&["--requests", &open], &["open.jsonl: line 1: nothing defines '{{user}}'"]);
+    let users = file("users.csv", "user\nann,x\n");
+    check(&["--requests", &open, "--data", &users], &["users.csv: line 2: it has 2 values"]);
+    check(&["--data", &users], &["--requests"]);
+    let fine = file("fine.jsonl", "{\"path\": \"/\", \"name\": \"root\"}");
+    check(&["--requests", &fine, "--fail-if=roof:p99>1s"], &["no request has the name 'roof'", "root"]);
+}
+
+#[test]
 fn settings_of_tls_are_refused_in_cleartext() {
     check(&["--insecure"], &["--insecure is for https", URL]);
     check(&["--ca=none.pem"], &["--ca is for https", URL]);
     check(&["--handshakes=full"], &["--handshakes full is for https", URL]);
+    check(&["--sni=a"], &["--sni is for https", URL]);
+    check(&["--cert=none.pem"], &["--cert is for https", URL]);
 }
 
 #[test]

@@ -9,12 +9,13 @@ use record::Outcome;
 use sys::errno::{Failure, classify};
 
 use super::exchange::transmit;
+use super::session::story::Story;
 use super::session::{Connection, Phase, Session};
-use super::story::{Story, write_story};
 use super::{Engine, TOO_LATE};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
+use crate::measurement::thread_metrics::failures::Example;
 use crate::measurement::verdict::LATENESS_P99_MAX;
 use crate::plan::draws::Draws;
 
@@ -33,7 +34,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let users = self.users(intended);
         let mut session =
             Session { account, draws, request, intended, retries: 0, frees_place: true, story, users };
-        write_story(&mut session, &self.settings, self.clock.wall());
+        session.write_request(&self.settings, self.clock.wall());
         let now = self.clock.now();
         let lateness = now.saturating_sub(intended);
         if lateness > TOO_LATE {
@@ -82,8 +83,17 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         reader.expect_head(self.settings.workload.answers_head(session.request));
         let hasher = self.settings.expected.hasher();
         let wire = Wire::new(socket, self.settings.tls);
-        let connection =
-            Connection { wire, session, phase, reader, hasher, has_replied: false, unsent: 0, http2: None };
+        let connection = Connection {
+            wire,
+            session,
+            phase,
+            reader,
+            hasher,
+            has_replied: false,
+            unsent: 0,
+            http2: None,
+            example: Example::default(),
+        };
         self.connections.add_connecting(connection, now.saturating_add(self.settings.connect_timeout));
         self.metrics.opened(self.connections.len());
         true
@@ -181,6 +191,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Ends a session: its unfinished requests all get this outcome, and the retry policy may offer them
     /// again.
     pub(super) fn end_session(&mut self, session: Session, outcome: Outcome, now: Nanos) {
+        let name = self.settings.workload.name_of(session.request);
+        self.metrics.named(name, outcome, session.intended, now);
         self.over(&session, Again::rest(&session, now), outcome, now);
         self.metrics.end(session.account, outcome);
     }

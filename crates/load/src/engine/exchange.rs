@@ -9,11 +9,12 @@ use record::Outcome;
 
 use super::Engine;
 use super::session::{Connection, Phase};
-use super::story::write_story;
-use crate::engine::receive::{Received, receive};
+use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Correct;
+use crate::measurement::thread_metrics::failures::Failures;
+use crate::plan::expected::Statuses;
 use crate::plan::requests::Workload;
 
 /// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.
@@ -65,7 +66,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     fn read_reply(&mut self, key: Key, sent: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let was_sending = connection.is_sending();
-        let received = read(&mut self.transport, connection, &mut self.scratch);
+        let own = self.settings.workload.statuses(connection.session.request);
+        let accepted = own.unwrap_or(&self.settings.expected.status);
+        let known = (accepted, &self.metrics.failures);
+        let received = read(&mut self.transport, connection, known, &mut self.scratch);
         let sent = self.after_handshake(key).unwrap_or(sent);
         match received {
             Received::Nothing | Received::Part(_) if was_sending => self.send_rest(key),
@@ -97,6 +101,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let persistent = reply.persistent && !connection.is_sending();
         let (workload, session) = (self.settings.workload, &mut connection.session);
         let (intended, digest) = (session.intended, connection.hasher.finish());
+        self.metrics.failures.enter(reply.status, &mut connection.example);
         let statuses = workload.statuses(session.request);
         let mut outcome = self.settings.expected.outcome(reply, digest, statuses);
         if let (Some(story), Some(script)) = (&mut session.story, workload.script())
@@ -105,6 +110,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         {
             outcome = Outcome::WrongBody;
         }
+        self.metrics.named(workload.name_of(session.request), outcome, intended, now);
         self.enter_reply(reply, outcome, intended, sent, now);
         let Some(connection) = self.connections.get_mut(key) else { return };
         self.metrics.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
@@ -153,7 +159,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         session.request = workload.next(session.request, &mut session.draws);
         (session.intended, session.retries) = (due, 0);
         connection.reader.expect_head(workload.answers_head(session.request));
-        write_story(session, &self.settings, self.clock.wall());
+        session.write_request(&self.settings, self.clock.wall());
         connection.phase = Phase::Thinking { over: !persistent };
         if due > now || self.ending.is_some() {
             if !persistent {
@@ -243,11 +249,14 @@ pub(super) fn transmit<T: Transport>(
 fn read<T: Transport>(
     transport: &mut T,
     connection: &mut Connection<T::Socket>,
+    (accepted, known): (&Statuses, &Failures),
     scratch: &mut [u8],
 ) -> Received {
     for _ in 0..READS_PER_TURN {
-        let Connection { wire, reader, hasher, session, .. } = &mut *connection;
-        match receive(transport, wire, reader, (hasher, session.story.as_deref_mut()), scratch) {
+        let Connection { wire, reader, hasher, session, example, .. } = &mut *connection;
+        let ears =
+            Ears { hasher, story: session.story.as_deref_mut(), example: Some((example, accepted, known)) };
+        match receive(transport, wire, reader, ears, scratch) {
             Received::Part(bytes) if bytes == scratch.len() => {}
             other => return other,
         }

@@ -28,6 +28,7 @@ use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
+use crate::measurement::thread_metrics::failures::Example;
 use crate::plan::draws::Draws;
 
 /// Connections received in one turn, so that the engine reads replies in between.
@@ -145,6 +146,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             phase: Phase::Awaiting { sent },
             reader,
             hasher: self.settings.expected.hasher(),
+            example: Example::default(),
             has_replied: false,
             unsent,
             http2: None,

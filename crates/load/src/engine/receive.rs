@@ -3,10 +3,12 @@
 use http1::client::{Part, Reader, Reply};
 use record::Outcome;
 
-use crate::engine::story::Story;
+use crate::engine::session::story::Story;
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
+use crate::measurement::thread_metrics::failures::{Example, Failures};
 use crate::plan::digest::Hasher;
+use crate::plan::expected::Statuses;
 
 /// The result of one read.
 pub(crate) enum Received {
@@ -20,13 +22,37 @@ pub(crate) enum Received {
     Over(Outcome),
 }
 
-/// Reads once without blocking; `hasher` gets the content, and the story all of a reply. If more bytes follow a reply than were requested,
+/// Those that hear a reply while it is read.
+pub(crate) struct Ears<'a> {
+    /// Hears the content.
+    pub hasher: &'a mut Hasher,
+    /// The session's state.
+    pub story: Option<&'a mut Story>,
+    /// The reply as an example of a failed one, with the accepted statuses and the examples that are known.
+    pub example: Option<(&'a mut Example, &'a Statuses, &'a Failures)>,
+}
+
+impl Ears<'_> {
+    fn hear(&mut self, part: Part<'_>) {
+        if let Part::Content(content) = part {
+            self.hasher.update(content);
+        }
+        if let Some((example, accepted, known)) = &mut self.example {
+            example.hear(part, accepted, known);
+        }
+        if let Some(story) = &mut self.story {
+            story.hear(part);
+        }
+    }
+}
+
+/// Reads once without blocking. If more bytes follow a reply than were requested,
 /// the connection does not persist: the bytes after the reply cannot be trusted.
 pub(crate) fn receive<T: Transport>(
     transport: &mut T,
     wire: &mut Wire<T::Socket>,
     reader: &mut Reader,
-    (hasher, mut story): (&mut Hasher, Option<&mut Story>),
+    mut ears: Ears<'_>,
     scratch: &mut [u8],
 ) -> Received {
     let received = match wire.receive(transport, scratch) {
@@ -40,15 +66,7 @@ pub(crate) fn receive<T: Transport>(
             Ok(None) | Err(_) => Received::Over(Outcome::Reset),
         };
     }
-    let keep = |part: Part<'_>| {
-        if let Part::Content(content) = part {
-            hasher.update(content);
-        }
-        if let Some(story) = &mut story {
-            story.hear(part);
-        }
-    };
-    match reader.feed_parts(received, keep) {
+    match reader.feed_parts(received, |part| ears.hear(part)) {
         Err(_) => Received::Over(Outcome::Malformed),
         Ok((taken, Some(mut reply))) => {
             reply.persistent &= taken == received.len();

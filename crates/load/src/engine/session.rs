@@ -1,15 +1,19 @@
 //! A session and its current connection.
 
-use base::Nanos;
+pub(crate) mod story;
+
+use base::{Nanos, WallTime};
 use http1::client::Reader;
 
+use super::Settings;
 use super::multiplex::{Multiplex, Users};
-use crate::engine::story::Story;
 use crate::engine::wire::Wire;
 use crate::measurement::ledger::Account;
+use crate::measurement::thread_metrics::failures::Example;
 use crate::plan::digest::Hasher;
 use crate::plan::draws::Draws;
 use crate::plan::requests::{RequestId, Workload};
+use story::Story;
 
 /// A client's sequence of requests. A session outlives a connection that the server closes between two
 /// requests.
@@ -31,6 +35,13 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Writes the next request, if its bytes are the session's own.
+    pub fn write_request(&mut self, settings: &Settings<'_>, wall: WallTime) {
+        let (Some(story), Some(script)) = (&mut self.story, settings.workload.script()) else { return };
+        let last = self.account.left() == 1;
+        story.write(script, self.request, last, settings.tls.is_some(), wall);
+    }
+
     /// The bytes of the request in progress.
     pub fn request_bytes<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
         match &self.story {
@@ -67,6 +78,8 @@ pub(super) struct Connection<S> {
     pub phase: Phase,
     pub reader: Reader,
     pub hasher: Hasher,
+    /// The reply under way, if it is the first failed one of its kind.
+    pub example: Example,
     /// True after a reply on this connection. If the server then closes it before another reply begins, the
     /// request may be repeated on a new connection (RFC 9112, 9.3.1).
     pub has_replied: bool,

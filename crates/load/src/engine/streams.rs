@@ -276,6 +276,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let session = &mut connection.session;
         self.metrics.ledger.end_one(&mut session.account, outcome, status);
         self.metrics.recorder.ended(outcome, 1);
+        let name = self.settings.workload.name_of(stream.request);
+        self.metrics.named(name, outcome, stream.intended, now);
         if let Some(users) = &mut session.users {
             users.push(Reverse(now + stream.think));
         }

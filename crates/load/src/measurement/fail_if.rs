@@ -10,12 +10,15 @@
 //! - `errors`: requests that were due and had no correct reply when the run ended ([`LoadResult::failed`]).
 //!   The value is a count, or with `%` a share of the requests that were due.
 //! - The name of one outcome, such as `connect_timeout`, in the same units.
+//!
+//! `NAME:` before it selects the requests of one name: `login:p99>300ms`, `login:errors>1%`. They have the latency from the
+//! intended time, and outcomes.
 
 use std::fmt;
 use std::str::FromStr;
 
 use base::{Nanos, PerSecond};
-use record::load::Judged;
+use record::load::{Judged, NamedRequests};
 use record::{Latency, LoadResult, Outcome, Verdict};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +119,8 @@ enum Bound {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     given: String,
+    /// The requests of one name; `None` for all.
+    request: Option<String>,
     bound: Bound,
     comparison: Comparison,
 }
@@ -165,7 +170,10 @@ impl Threshold {
     fn too_few(&self, result: &LoadResult) -> Option<String> {
         let Bound::Time(times, quantile, _) = self.bound else { return None };
         let least = quantile.samples_least();
-        let all = latency_of(result, times).all();
+        let all = match &self.request {
+            Some(name) => result.requests.get(name)?.latency_intended_ns.all(),
+            None => latency_of(result, times).all(),
+        };
         (0 < all && all < least).then(|| {
             format!(
                 "{}: this percentile is the largest of only {all} values, and {least} are needed; raise --rate or --duration.",
@@ -191,6 +199,9 @@ impl Threshold {
 
     /// The measured figure; `None` without any measurement.
     fn measure(&self, result: &LoadResult) -> Option<Figure> {
+        if let Some(name) = &self.request {
+            return self.measure_named(result.requests.get(name)?);
+        }
         match self.bound {
             Bound::Time(times, quantile, _) => of_latency(&latency_of(result, times), quantile),
             Bound::Rate(rate, _) => {
@@ -210,6 +221,32 @@ impl Threshold {
 }
 
 impl Threshold {
+    /// The figure of the requests of one name.
+    fn measure_named(&self, requests: &NamedRequests) -> Option<Figure> {
+        let all = requests.outcomes.total();
+        let count = |outcome: Option<Outcome>| match outcome {
+            Some(outcome) => requests.outcomes.get(outcome),
+            None => all - requests.outcomes.get(Outcome::Ok),
+        };
+        match self.bound {
+            Bound::Time(_, quantile, _) => of_latency(&requests.latency_intended_ns, quantile),
+            Bound::Rate(..) => None,
+            Bound::Count(outcome, _) => {
+                let count = count(outcome);
+                Some(Figure { value: count as f64, shown: count.to_string() })
+            }
+            Bound::Share(outcome, _) => {
+                let value = 100.0 * count(outcome) as f64 / all as f64;
+                (all > 0).then(|| Figure { value, shown: format!("{value:.2}%") })
+            }
+        }
+    }
+
+    /// The name of the requests that the threshold is about; `None` for all requests.
+    pub fn request(&self) -> Option<&str> {
+        self.request.as_deref()
+    }
+
     /// The longest latency of a single reply under this objective. Only an upper bound on a high percentile
     /// of the latency from the intended time limits it. A bound on the median allows half of the replies to
     /// be later.
@@ -292,8 +329,20 @@ impl FromStr for Threshold {
             .into_iter()
             .find(|(sign, _)| rest.starts_with(sign))
             .expect("every comparison begins with < or >");
-        let bound = bound(name.trim(), rest[sign.len()..].trim()).map_err(refuse)?;
-        Ok(Threshold { given: given.to_owned(), bound, comparison })
+        let (request, name) = match name.rsplit_once(':') {
+            Some((request, name)) => (Some(request.trim().to_owned()), name),
+            None => (None, name),
+        };
+        let bound = bound(name.trim(), rest[sign.len()..].trim()).map_err(&refuse)?;
+        let is_of_all = match bound {
+            Bound::Time(times, ..) => times != Times::Intended,
+            Bound::Rate(..) => true,
+            Bound::Count(..) | Bound::Share(..) => false,
+        };
+        if request.is_some() && is_of_all {
+            return Err(refuse("the requests of one name have p50 to max, errors and outcomes".to_owned()));
+        }
+        Ok(Threshold { given: given.to_owned(), request, bound, comparison })
     }
 }
 
@@ -355,7 +404,7 @@ impl fmt::Display for Threshold {
 mod tests {
     use super::*;
     use crate::measurement::verdict::tests::result;
-    use record::Distribution;
+    use record::{Distribution, Outcomes};
 
     /// A hundred requests: 98 correct, two reset.
     fn some() -> LoadResult {
@@ -463,5 +512,25 @@ mod tests {
         assert!(why("goodput<fast").contains("a rate per second"));
         assert!(why("errors>101%").contains("0% to 100%"));
         assert!(why("errors>few").contains("a count such as"));
+    }
+
+    #[test]
+    fn requests_of_a_name_have_thresholds_of_their_own() {
+        let mut result = some();
+        let mut login =
+            NamedRequests { outcomes: Outcomes::default(), latency_intended_ns: result.latency_intended_ns };
+        login.outcomes.add(Outcome::Ok, 3);
+        login.outcomes.add(Outcome::StatusError, 1);
+        result.requests.insert("log in".to_owned(), login);
+        let judged = |text: &str| text.parse::<Threshold>().unwrap().judge(&result);
+        assert_eq!(judged("log in:errors>20%").measured, "25.00%");
+        assert_eq!(judged("log in:status_error>0").measured, "1");
+        assert_eq!(judged("log in:p50>1h").measured, judged("p50>1h").measured);
+        assert!(judged("log out:errors>1%").crossed, "nothing was measured");
+        let refused = "log in:goodput<5".parse::<Threshold>().unwrap_err().to_string();
+        assert!(
+            refused.ends_with("the requests of one name have p50 to max, errors and outcomes"),
+            "{refused}"
+        );
     }
 }

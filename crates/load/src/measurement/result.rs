@@ -57,7 +57,7 @@ pub(crate) fn result(
 ) -> LoadResult {
     let times = Times::of(plan, &reports.lanes);
     let unsent_packets = reports.unsent_packets();
-    let ThreadReport { ledger, totals, connections, given_up, ended, .. } = reports.lanes;
+    let ThreadReport { ledger, totals, connections, failures, named, given_up, ended, .. } = reports.lanes;
     let cpu = reports.populations.iter().fold(reports.lanes.cpu, |sum, report| sum + report.cpu);
     let duration_s = ended.saturating_sub(plan.config.warmup).as_secs_f64();
     let rate = |count: u64| if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 };
@@ -69,6 +69,8 @@ pub(crate) fn result(
         unsent_packets,
         tls_failure: reports.tls_failure,
     };
+    let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
+    let records = named.iter().map(|named| named.record(beyond));
     let mut result = LoadResult {
         schema: SCHEMA.to_owned(),
         conclusion: String::new(),
@@ -78,6 +80,8 @@ pub(crate) fn result(
         not_due_at_end: all.not_due_at_end(),
         outcomes: all.outcomes(),
         statuses: all.statuses().clone(),
+        failed_replies: failures.into_examples(),
+        requests: plan.workload.names().iter().cloned().zip(records).collect(),
         retries: Retries {
             offered: again.offered(),
             in_flight_at_end: again.in_flight_at_end(),

@@ -3,6 +3,9 @@
 //! Every engine keeps the same metrics, whatever its clients do: the ledger, the recorder, its connections and
 //! its CPU time. [`ThreadMetrics::close`] turns them into the thread's report, once.
 
+pub(crate) mod failures;
+pub(crate) mod named;
+
 use base::Nanos;
 use record::Outcome;
 use record::load::Connections;
@@ -10,6 +13,8 @@ use record::load::Connections;
 use crate::measurement::ledger::{Account, Ledger};
 use crate::measurement::recorder::{Interval, Recorder, Totals};
 use crate::plan::window::Window;
+use failures::Failures;
+use named::Named;
 
 /// The figures of one engine after its run, or the sum of several.
 #[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
@@ -17,6 +22,10 @@ pub(crate) struct ThreadReport {
     pub ledger: Ledger,
     pub totals: Totals,
     pub connections: Connections,
+    /// The first failed reply of each status.
+    pub failures: Failures,
+    /// The requests of each name.
+    pub named: Vec<Named>,
     /// Failed requests that the retry policy wanted to retry and could not.
     pub given_up: u64,
     /// Packets lost since the run's start because the thread's link to the server had no room.
@@ -36,6 +45,8 @@ impl ThreadReport {
     pub fn merge(&mut self, other: &ThreadReport) {
         self.ledger.merge(&other.ledger);
         self.totals.merge(&other.totals);
+        self.failures.merge(&other.failures);
+        named::merge(&mut self.named, &other.named);
         self.connections.attempted += other.connections.attempted;
         self.connections.established += other.connections.established;
         self.connections.sockets_peak += other.connections.sockets_peak;
@@ -63,6 +74,8 @@ pub(crate) struct ThreadMetrics {
     pub ledger: Ledger,
     pub recorder: Recorder,
     pub connections: Connections,
+    pub failures: Failures,
+    named: Vec<Named>,
     began: Nanos,
     /// The thread's CPU time and its open connections at the beginning of the measured window.
     at_window: Option<(Nanos, u64)>,
@@ -78,6 +91,8 @@ impl ThreadMetrics {
             ledger: Ledger::default(),
             recorder: Recorder::new(measured, interval),
             connections: Connections::default(),
+            failures: Failures::default(),
+            named: Vec::new(),
             began: Nanos::ZERO,
             at_window: None,
             cpu_at_end: None,
@@ -93,6 +108,13 @@ impl ThreadMetrics {
     pub fn end(&mut self, account: Account, outcome: Outcome) {
         let requests = self.ledger.end_rest(account, outcome);
         self.recorder.ended(outcome, requests);
+    }
+
+    /// Counts a request with a name, by the name's number, that ended while it was under way.
+    pub fn named(&mut self, name: Option<usize>, outcome: Outcome, due: Nanos, now: Nanos) {
+        let Some(name) = name.filter(|_| self.measured.contains(due)) else { return };
+        self.named.resize_with(self.named.len().max(name + 1), Named::default);
+        self.named[name].ended(outcome, now.saturating_sub(due));
     }
 
     /// Counts a connect that was attempted for a session.
@@ -144,6 +166,8 @@ impl ThreadMetrics {
             ledger: self.ledger,
             totals: self.recorder.into_totals(),
             connections: self.connections,
+            failures: self.failures,
+            named: self.named,
             given_up: 0,
             unsent_packets: 0,
             began: self.began,

@@ -254,6 +254,8 @@ pub(crate) mod tests {
             not_due_at_end: 0,
             outcomes: Outcomes::default(),
             statuses: Statuses::default(),
+            failed_replies: Default::default(),
+            requests: Default::default(),
             retries: Default::default(),
             handshakes: None,
             connections: Connections::default(),

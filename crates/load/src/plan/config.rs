@@ -9,17 +9,16 @@ use base::{Nanos, PerSecond, Seed};
 use serde::{Deserialize, Serialize};
 use usertcp::SourceNet;
 
-use crate::plan::addressing::Addressing;
 use crate::plan::arrivals::Process;
 use crate::plan::expected::Expected;
 use crate::plan::population::Population;
-use crate::plan::requests::{DataFile, DataOrder, RequestFile};
 use crate::plan::retry::Retry;
 use crate::plan::source_addresses::SourceRange;
 use crate::plan::target::Url;
+use crate::plan::target::addressing::Addressing;
 use crate::plan::tls::TlsOptions;
 use crate::plan::window::Window;
-use crate::plan::workload::{Form, Length, Spec, Think};
+use crate::plan::workload::{DataFile, DataOrder, Form, Length, RequestFile, Spec, Think};
 
 /// The default connect timeout: above any round trip, below the kernel's first retransmission (1 s), so that
 /// an attempt is one SYN (Banga 1997, section 3.1).

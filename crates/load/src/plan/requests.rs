@@ -14,11 +14,9 @@
 //! The requests of a file are a table too, unless their bytes differ from session to session. Then they are a [`Script`],
 //! and the engine keeps a state for each session.
 //!
-//! The modules: `file` reads requests, `data` values, and `parts` completes a request from the flags. `text` has the values
-//! to fill in, `script` the requests that need them.
+//! The modules: `parts` completes a request from the flags, `text` has the values to fill in, and `script` the requests that
+//! need them. The files are read in `workload`.
 
-mod data;
-mod file;
 mod parts;
 mod script;
 mod text;
@@ -31,13 +29,13 @@ use crate::error::LoadError;
 use crate::plan::config::Config;
 use crate::plan::draws::Draws;
 use crate::plan::expected::Statuses;
-use crate::plan::workload::{Form, Length, Think};
-pub(crate) use file::Capture;
-use file::Session;
-pub use file::{DataFile, DataOrder, FileError, RequestFile};
+use crate::plan::workload::{Form, Length, Session, Think};
 use parts::Parts;
 pub(crate) use script::{Script, Step};
 pub(crate) use text::Values;
+
+/// The most names in a file: each has a histogram in every thread.
+const NAMES_MAX: usize = 100;
 
 /// The number of a request in the table or in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +95,8 @@ pub struct Workload {
     script: Option<Script>,
     /// The properties of each request of a file.
     properties: Vec<Properties>,
+    /// The names of requests, each once.
+    names: Vec<String>,
     length: Length,
     think: Think,
     answers_head: bool,
@@ -106,6 +106,8 @@ pub struct Workload {
 #[derive(Clone, Debug)]
 struct Properties {
     is_head: bool,
+    /// The number of the request's name.
+    name: Option<u32>,
     /// The correct statuses; `None` takes those of the run.
     expect: Option<Box<Statuses>>,
 }
@@ -124,6 +126,7 @@ impl Workload {
             choice: Choice::by(std::iter::empty()),
             script: None,
             properties: Vec::new(),
+            names: Vec::new(),
             length: config.requests_per_connection.clone().unwrap_or(own_length),
             think: config.think.clone().unwrap_or(own_think),
             answers_head: config.form.method() == "HEAD",
@@ -164,7 +167,9 @@ impl Workload {
         for definition in definitions() {
             let is_head = definition.method.as_ref().or(config.form.method.as_ref());
             let is_head = is_head.is_some_and(|method| method.name() == "HEAD");
-            self.properties.push(Properties { is_head, expect: definition.expect.clone().map(Box::new) });
+            let name = definition.name.as_ref().map(|name| self.number_of(name)).transpose()?;
+            let expect = definition.expect.clone().map(Box::new);
+            self.properties.push(Properties { is_head, name, expect });
         }
         self.answers_head = self.properties.iter().any(|properties| properties.is_head);
         if Script::is_needed(sessions) {
@@ -180,6 +185,31 @@ impl Workload {
         self.arena = arena.into();
         self.choice = Choice::by(sessions.iter().map(|session| session.weight));
         Ok(())
+    }
+
+    /// The number of a name, which is new or known.
+    fn number_of(&mut self, name: &str) -> Result<u32, String> {
+        let known = self.names.iter().position(|known| known == name);
+        if known.is_none() && self.names.len() == NAMES_MAX {
+            return Err(format!(
+                "it has more than {NAMES_MAX} names; name kinds of requests, and not each one"
+            ));
+        }
+        let number = known.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        Ok(number as u32)
+    }
+
+    /// The names of requests, by their numbers.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The number of a request's name.
+    pub fn name_of(&self, request: RequestId) -> Option<usize> {
+        self.properties.get(request.0 as usize)?.name.map(|name| name as usize)
     }
 
     /// The script, if the bytes of requests differ from session to session.

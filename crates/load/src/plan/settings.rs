@@ -11,7 +11,6 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::plan::addressing::{ConnectTo, Resolve};
 use crate::plan::arrivals::Process;
 use crate::plan::config::Sockets;
 use crate::plan::digest::Digest;
@@ -19,6 +18,7 @@ use crate::plan::expected::Statuses;
 use crate::plan::population::Population;
 use crate::plan::retry::Retry;
 use crate::plan::target::Url;
+use crate::plan::target::addressing::{ConnectTo, Resolve};
 use crate::plan::tls::Trust;
 use crate::plan::workload::{Body, Field, Length, Method, Spec, Think};
 
@@ -89,8 +89,8 @@ mod tests {
     use base::{Nanos, PerSecond};
 
     use super::*;
-    use crate::plan::addressing::Family;
     use crate::plan::config::{Client, Config, Processes};
+    use crate::plan::target::addressing::Family;
     use crate::plan::tls::TlsVersion;
 
     fn config() -> Config {

@@ -4,6 +4,8 @@
 //! Unix-domain socket, as nginx spells it; it speaks plain HTTP, and its host is `localhost`. Nothing is percent-encoded:
 //! a path is sent as given, and characters that a request line cannot contain are refused. `addressing` resolves hosts.
 
+pub(crate) mod addressing;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};

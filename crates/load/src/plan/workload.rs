@@ -5,8 +5,10 @@
 //! To add a workload: a variant of [`Spec`], its text, and its paths.
 //!
 //! The modules: `form` holds method, fields and content; `specweb` is the SPECweb99-like file set, `urls` a
-//! list from a file.
+//! list from a file. `file` reads the requests of --requests, and `data` the values of --data.
 
+mod data;
+mod file;
 mod form;
 pub mod specweb;
 mod urls;
@@ -19,6 +21,9 @@ use base::Nanos;
 
 use crate::plan::draws::Draws;
 use crate::plan::target::Url;
+pub(crate) use data::{Data, OWN_NAMES};
+pub(crate) use file::{Address, Capture, Content, Definition, Session};
+pub use file::{DataFile, DataOrder, FileError, RequestFile};
 pub use form::{Body, Field, Form, Method};
 pub use urls::UrlList;
 

@@ -144,7 +144,7 @@ fn expected_text_is_looked_for() {
 }
 
 #[test]
-fn requests_of_a_table_have_methods_bodies_and_statuses() {
+fn table_requests_have_methods_bodies_and_statuses() {
     let shop = Shop::open();
     let body = shop.file("body.json", r#"{"user": "ann"}"#);
     let text = format!(

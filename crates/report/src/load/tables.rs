@@ -35,11 +35,17 @@ pub fn ledger(result: &LoadResult) -> Table {
 /// Writes the complete replies to requests offered in the measured time, by status code.
 pub fn statuses(result: &LoadResult) -> Table {
     let all = result.statuses.total().max(1) as f64;
-    let row = |(code, count): (u16, u64)| [code.to_string(), count.to_string(), percent(count as f64 / all)];
-    table(["status code", "replies", "share"], result.statuses.iter().map(row).collect())
+    let row = |(code, count): (u16, u64)| {
+        let example = result.failed_replies.get(&code).cloned().unwrap_or_default();
+        [code.to_string(), count.to_string(), percent(count as f64 / all), example]
+    };
+    table(
+        ["status code", "replies", "share", "first failed reply"],
+        result.statuses.iter().map(row).collect(),
+    )
 }
 
-/// The distributions of the measured time.
+/// The distributions of the measured time, and the latencies of the requests of each name.
 pub fn latency(result: &LoadResult) -> Table {
     let kinds = [
         ("latency from the intended time", result.latency_intended_ns),
@@ -47,6 +53,7 @@ pub fn latency(result: &LoadResult) -> Table {
         ("connect", result.connect_ns),
         ("lateness of the generator", Latency::from(result.lateness_ns)),
     ];
+    let named = result.requests.iter().map(|(name, requests)| (name.as_str(), requests.latency_intended_ns));
     let row = |(name, times): (&str, Latency)| {
         let Latency { answered, unanswered, p50, p90, p95, p99, p999, max, .. } = times;
         let counts = [name.to_owned(), answered.count.to_string(), unanswered.to_string()];
@@ -55,7 +62,7 @@ pub fn latency(result: &LoadResult) -> Table {
         std::array::from_fn::<_, 9, _>(|_| cells.next().unwrap_or_default())
     };
     let head = ["", "answered", "unanswered", "median", "p90", "p95", "p99", "p99.9", "largest"];
-    table(head, kinds.into_iter().map(row).collect())
+    table(head, kinds.into_iter().chain(named).map(row).collect())
 }
 
 /// Writes a percentile of all requests. A percentile that falls among the unanswered requests is longer than the

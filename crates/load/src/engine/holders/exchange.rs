@@ -8,7 +8,7 @@ use record::Outcome;
 
 use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};
 use crate::engine::connect::connect_failure;
-use crate::engine::receive::{Received, receive};
+use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Correct;
 use crate::plan::population::Manner;
@@ -114,7 +114,8 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         };
         let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
         let Connection { wire, reader, hasher, .. } = &mut *connection;
-        match receive(&mut self.transport, wire, reader, (hasher, None), &mut self.scratch[..room]) {
+        let ears = Ears { hasher, story: None, example: None };
+        match receive(&mut self.transport, wire, reader, ears, &mut self.scratch[..room]) {
             Received::Over(outcome) => return self.end(key, outcome, now),
             Received::Reply(reply) => return self.replied(key, &reply, now),
             Received::Part(_) => connection.heard = now,

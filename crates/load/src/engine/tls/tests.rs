@@ -15,8 +15,8 @@ use rustls::{ServerConnection, StreamOwned};
 
 use crate::engine::transport::KernelSockets;
 use crate::engine::transport::sources::Sources;
-use crate::plan::addressing::Target;
 use crate::plan::config::Close;
+use crate::plan::target::addressing::Target;
 use crate::plan::tls::{TlsOptions, Trust};
 
 fn sockets() -> KernelSockets {

@@ -8,12 +8,12 @@ use std::num::NonZeroU32;
 use base::{Nanos, PerSecond};
 
 use crate::error::LoadError;
-use crate::plan::addressing::Target;
 use crate::plan::config::{Client, Config, Link, Processes, Stack};
 use crate::plan::population::Population;
 use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
 use crate::plan::target;
+use crate::plan::target::addressing::Target;
 use crate::plan::workload::{Field, Spec};
 
 /// The highest rate of requests per second to a public address without `own_this_server`.

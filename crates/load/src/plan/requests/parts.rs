@@ -1,8 +1,7 @@
 //! The parts of one request of a file, completed from the run's URL and flags.
 
-use super::file::{Address, Content, Definition};
 use crate::plan::config::Config;
-use crate::plan::workload::Field;
+use crate::plan::workload::{Address, Content, Definition, Field};
 
 /// The parts of a request, as texts.
 pub(super) struct Parts<'a> {
@@ -71,16 +70,6 @@ fn check_target(target: &str) -> Result<(), String> {
         match behind.split_once("}}") {
             Some((_, after)) => rest = after,
             None => return Ok(()),
-        }
-    }
-}
-
-impl Address {
-    /// The text of a path, which may have values to fill in.
-    pub(super) fn text(&self) -> Option<&str> {
-        match self {
-            Address::Path(path) => Some(path),
-            Address::Url(url) => Some(url.path()),
         }
     }
 }

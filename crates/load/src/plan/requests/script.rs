@@ -5,14 +5,12 @@
 
 use std::sync::Arc;
 
-use super::data::Data;
-use super::file::{Capture, Content, DataOrder, Session};
 use super::parts::Parts;
 use super::text::{Place, Text, Values};
 use super::{Choice, RequestId};
 use crate::plan::config::Config;
 use crate::plan::draws::Draws;
-use crate::plan::workload::Think;
+use crate::plan::workload::{Capture, Content, Data, DataOrder, OWN_NAMES, Session, Think};
 
 /// The texts of one request, and what its reply must have and gives to later ones.
 #[derive(Debug)]
@@ -188,7 +186,7 @@ fn step(parts: &Parts<'_>, names: &mut Vec<String>, columns: usize) -> Result<St
     let mut captures = Vec::new();
     for (name, capture) in &parts.definition.capture {
         let known = names.iter().position(|known| known == name);
-        if known.is_some_and(|slot| slot < columns) || super::text::OWN_NAMES.contains(&name.as_str()) {
+        if known.is_some_and(|slot| slot < columns) || OWN_NAMES.contains(&name.as_str()) {
             return Err(format!("the name '{name}' of a captured value is taken"));
         }
         let slot = known.unwrap_or(names.len());

@@ -6,11 +6,8 @@
 
 use base::WallTime;
 
-use super::data::Data;
 use crate::plan::draws::Draws;
-
-/// The names that every text knows.
-pub(super) const OWN_NAMES: [&str; 4] = ["counter", "random", "now", "now_ms"];
+use crate::plan::workload::{Data, OWN_NAMES};
 
 /// The bounds of `{{random}}` without bounds of its own.
 const RANDOM: (u64, u64) = (0, 999_999_999);

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// The names that every text knows, beside those of the columns.
+pub(crate) const OWN_NAMES: [&str; 4] = ["counter", "random", "now", "now_ms"];
+
 /// The rows. A session takes one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Data {
@@ -117,7 +120,7 @@ fn check_names(names: &[String]) -> Result<(), String> {
         if !is_name {
             return Err(format!("line 1: '{name}' is not a name of letters, digits, '_', '-' and '.'"));
         }
-        if names[..number].contains(name) || super::text::OWN_NAMES.contains(&name.as_str()) {
+        if names[..number].contains(name) || OWN_NAMES.contains(&name.as_str()) {
             return Err(format!("line 1: the name '{name}' is taken"));
         }
     }

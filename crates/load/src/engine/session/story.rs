@@ -8,17 +8,16 @@ mod jar;
 use base::WallTime;
 use http1::client::{Part, fields};
 
-use super::Settings;
-use super::session::Session;
 use crate::plan::draws::Draws;
-use crate::plan::requests::{Capture, RequestId, Script, Step, Values};
+use crate::plan::requests::{RequestId, Script, Step, Values};
+use crate::plan::workload::Capture;
 use jar::Jar;
 
 /// The most bytes of a reply's content that are kept. A value behind them is not found.
 const CONTENT_MAX: usize = 1 << 20;
 
 /// The state of one session.
-pub(super) struct Story {
+pub(crate) struct Story {
     /// The session's number in the run.
     number: u64,
     row: usize,
@@ -135,13 +134,6 @@ impl Story {
         }
         has_all
     }
-}
-
-/// Writes the next request of a session, if its bytes are its own.
-pub(super) fn write_story(session: &mut Session, settings: &Settings<'_>, wall: WallTime) {
-    let (Some(story), Some(script)) = (&mut session.story, settings.workload.script()) else { return };
-    let last = session.account.left() == 1;
-    story.write(script, session.request, last, settings.tls.is_some(), wall);
 }
 
 /// The first field of this name.

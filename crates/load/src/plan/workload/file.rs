@@ -13,10 +13,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
+use super::Think;
 use super::data::Data;
+use super::form::{Field, Method};
 use crate::plan::expected::Statuses;
 use crate::plan::target::Url;
-use crate::plan::workload::{Field, Method, Think};
 
 /// A file of requests, read and checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +64,7 @@ pub(crate) struct Session {
 /// One request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition {
+    pub name: Option<String>,
     pub method: Option<Method>,
     pub target: Address,
     pub fields: Vec<Field>,
@@ -101,10 +103,21 @@ pub(crate) enum Capture {
     Pointer(String),
 }
 
+impl Address {
+    /// The text of a path, which may have values to fill in.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Address::Path(path) => Some(path),
+            Address::Url(url) => Some(url.path()),
+        }
+    }
+}
+
 /// A request as the file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
+    name: Option<String>,
     method: Option<String>,
     path: Option<String>,
     url: Option<String>,
@@ -236,6 +249,7 @@ fn definition(line: Line) -> Result<Definition, String> {
     let body = line.body.map(|body| content(body, is_vegeta, &mut fields)).transpose()?;
     let capture = line.capture.into_iter().map(|(name, place)| Ok((name, place_of(&place)?)));
     Ok(Definition {
+        name: line.name,
         method: line.method.map(|method| method.parse().map_err(|error| format!("{error}"))).transpose()?,
         target,
         fields,
