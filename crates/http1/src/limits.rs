@@ -4,6 +4,10 @@ use base::Limit;
 
 /// Maximum value of [`Limits::fields`]. The fields are tokenised into an array on the stack.
 pub const MOST_FIELDS: usize = 128;
+/// Bytes of a response, or its rest, that a client must take within a write timeout to be given another one. A single
+/// byte would otherwise buy a whole timeout. With the default of 30 s
+/// it asks for 34 bytes a second.
+pub const LEAST_PROGRESS_BYTES: u64 = 1024;
 
 /// Limits on the memory and work that a peer can cause.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -107,14 +107,25 @@ fn content_has_its_time_from_the_end_of_the_head() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_given_up() {
+fn a_client_that_reads_a_kilobyte_a_timeout_is_kept() {
+    let mut peer = Peer::new(Settings::default());
+    peer.send(b"GET /bytes/8000 HTTP/1.1\r\nHost: h\r\n\r\n");
+    for _ in 0..16 {
+        peer.wait(secs(14));
+        peer.transmit_once(512);
+    }
+    assert_eq!((peer.connection.wants(), peer.counts.timeouts_write_stall), (Wants::Receive, 0));
+}
+
+#[test]
+fn a_client_that_reads_byte_by_byte_is_given_up() {
     let mut peer = Peer::new(Settings::default());
     peer.send(&GET.repeat(3));
-    for _ in 0..5 {
-        peer.wait(secs(29));
-        peer.transmit_once(1);
+    for _ in 0..29 {
+        peer.wait(secs(1));
+        peer.transmit_once(30);
     }
-    assert_eq!(peer.wait_for_deadline(), secs(30));
+    assert_eq!(peer.wait_for_deadline(), secs(1));
     assert_eq!((peer.connection.wants(), peer.counts.timeouts_write_stall), (Wants::Close, 1));
     assert_eq!(peer.counts.incomplete_responses, 1);
 }

@@ -20,6 +20,7 @@
 
 mod answering;
 mod frames;
+mod holding;
 mod reading;
 mod sending;
 
@@ -33,6 +34,7 @@ use crate::block::Block;
 use crate::counts::Counts;
 use crate::floods::Floods;
 use crate::frame::{self, Code, PREFACE, kind, setting};
+use crate::hold::Hold;
 use crate::hpack::{Decoder, Encoder, Fields};
 use crate::limits::{SMALL_DATA_AFTER, STREAMS, WINDOW_BYTES};
 use crate::priority::Priority;
@@ -80,10 +82,8 @@ pub struct Connection<F> {
     fields: Fields,
     out: Vec<u8>,
     sent: usize,
-    /// Some of the output belongs to responses.
-    answers_in_output: bool,
-    /// The time at which such output left last.
-    moved: Nanos,
+    /// Bytes of output that left since the deadline was set.
+    moved: u64,
     streams: Vec<Stream<F>>,
     /// Streams that ended lately; true for those that we reset.
     ended: VecDeque<(u32, bool)>,
@@ -96,6 +96,13 @@ pub struct Connection<F> {
     /// Bytes of content that the client's windows allow: the connection's window, and that of a new stream.
     window: i64,
     initial_window: i64,
+    /// The connection's window holds content back.
+    hold: Hold,
+    /// The time since when a window has held a response back; the earliest.
+    held_since: Option<Nanos>,
+    /// The time at which content made progress last, and the bytes that moved since then.
+    progressed_at: Nanos,
+    progress: u64,
     /// Bytes that the client may send before it gets more credit.
     credit: u32,
     turn: u64,
@@ -114,6 +121,8 @@ pub struct Connection<F> {
     deadline: Nanos,
     /// The time at which the content of a request is late.
     content_due: Nanos,
+    /// The time at which a response has been held back for too long.
+    held_due: Nanos,
     /// The time until which content waits because the windows allow only a little.
     small_at: Option<Nanos>,
     /// True while such content is sent.
@@ -145,8 +154,7 @@ impl<F> Connection<F> {
             fields: Fields::default(),
             out,
             sent: 0,
-            answers_in_output: false,
-            moved: cx.http.now,
+            moved: 0,
             streams: Vec::new(),
             ended: VecDeque::new(),
             early_priorities: VecDeque::new(),
@@ -154,6 +162,10 @@ impl<F> Connection<F> {
             skipped: 0,
             window: i64::from(WINDOW_BYTES),
             initial_window: i64::from(WINDOW_BYTES),
+            hold: Hold::default(),
+            held_since: None,
+            progressed_at: cx.http.now,
+            progress: 0,
             credit: WINDOW_BYTES,
             turn: 0,
             file_turn: None,
@@ -167,6 +179,7 @@ impl<F> Connection<F> {
             started: cx.http.now,
             deadline: cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall),
             content_due: Nanos::MAX,
+            held_due: Nanos::MAX,
             small_at: None,
             sends_small: false,
             unsent: None,
@@ -214,11 +227,15 @@ impl<F> Connection<F> {
 
     /// The time at which [`Connection::expire`] is due.
     pub fn deadline(&self) -> Nanos {
-        self.deadline.min(self.content_due).min(self.small_at.unwrap_or(Nanos::MAX))
+        let others = self.content_due.min(self.held_due).min(self.small_at.unwrap_or(Nanos::MAX));
+        self.deadline.min(others)
     }
 
     /// The time from which the connection counts as idle if nothing arrives.
     pub fn idle_from(&self) -> Nanos {
+        if self.awaiting == Awaiting::Windows {
+            return self.held_idle_from();
+        }
         let idle_at = |after| self.started.saturating_add(after).min(self.deadline);
         self.awaiting.idle_after().map_or(Nanos::MAX, idle_at)
     }
@@ -228,7 +245,8 @@ impl<F> Connection<F> {
         self.requests == 0
     }
 
-    /// Ends the wait whose deadline has passed: 408 for late content, GOAWAY for a late head or an idle connection.
+    /// Ends the waits whose deadline has passed: 408 for late content, a reset for a response that is held back, GOAWAY for
+    /// a late head, an idle connection, or one whose responses are all held back.
     pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         if self.small_at.take_if(|at| *at <= cx.http.now).is_some() {
             self.sends_small = true;
@@ -236,6 +254,9 @@ impl<F> Connection<F> {
         }
         if self.content_due <= cx.http.now {
             self.expire_contents(cx);
+        }
+        if self.held_due <= cx.http.now {
+            self.expire_holds(cx);
         }
         if cx.http.now < self.deadline {
             return;
@@ -252,7 +273,7 @@ impl<F> Connection<F> {
                 counts.timeouts_linger += 1;
                 return self.close(cx);
             }
-            Awaiting::Body | Awaiting::Responder | Awaiting::Nothing => return,
+            Awaiting::Body | Awaiting::Windows | Awaiting::Responder | Awaiting::Nothing => return,
         }
         self.makes_way = true;
         self.end_with(Code::NoError, cx);
@@ -272,6 +293,7 @@ impl<F> Connection<F> {
     pub fn give_way<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         let is_idle = self.idle_from() <= cx.http.now;
         match self.stage {
+            Stage::Open if is_idle && !self.streams.is_empty() => self.end_held(cx),
             Stage::Open => self.makes_way |= is_idle,
             _ if is_idle => self.close(cx),
             _ => {}
@@ -338,7 +360,9 @@ impl<F> Connection<F> {
             let at = self.small_at.unwrap_or(cx.http.now.saturating_add(SMALL_DATA_AFTER));
             self.small_at = self.is_held_back().then_some(at);
         }
+        self.note_holds(cx.http.now);
         let timeouts = &cx.http.settings.timeouts;
+        self.held_due = self.held_due_after(timeouts.write_stall);
         // Neither other frames nor other streams give a request more time.
         let unfinished = self.streams.iter().filter(|stream| !stream.ended && !stream.unwanted);
         let begun = unfinished.map(|stream| stream.started).min();
@@ -347,7 +371,7 @@ impl<F> Connection<F> {
             Stage::Closed => return,
             Stage::ShutDown | Stage::Lingering => Awaiting::PeersEnd,
             Stage::Open | Stage::Last if self.has_output() => Awaiting::Write,
-            Stage::Open if self.streams.iter().any(|stream| stream.left() > 0) => Awaiting::Write,
+            Stage::Open if self.streams.iter().any(|stream| stream.left() > 0) => Awaiting::Windows,
             Stage::Open if self.block.is_some() => Awaiting::Head,
             Stage::Open if self.streams.iter().any(|stream| !stream.ended) => Awaiting::Body,
             Stage::Open if !self.inbox.is_empty() => Awaiting::Head,
@@ -363,12 +387,9 @@ impl<F> Connection<F> {
             Awaiting::FirstByte | Awaiting::Request => {
                 self.deadline = self.started.saturating_add(awaiting.timeout(timeouts));
             }
-            // Responses wait for the windows. Other output gives them no more time.
-            Awaiting::Write if !self.has_output() => {
-                self.deadline = self.moved.saturating_add(timeouts.write_stall);
-            }
             _ if awaiting != self.awaiting => {
                 self.deadline = cx.http.now.saturating_add(awaiting.timeout(timeouts));
+                self.moved = 0;
             }
             _ => {}
         }
@@ -395,7 +416,7 @@ impl<F> Connection<F> {
         self.sent = 0;
         self.stage = Stage::Closed;
         self.awaiting = Awaiting::Nothing;
-        (self.deadline, self.content_due) = (Nanos::MAX, Nanos::MAX);
+        (self.deadline, self.content_due, self.held_due) = (Nanos::MAX, Nanos::MAX, Nanos::MAX);
         self.small_at = None;
     }
 }

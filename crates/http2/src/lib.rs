@@ -9,7 +9,7 @@
 //!
 //! The modules: `frame` reads and writes frames, `hpack` the header blocks. `head` turns a header list into a request,
 //! `stream` is one request and its response, `priority` their order. `block` collects a header list of several frames.
-//! `floods` bounds cheap frames, `limits` has every other limit, `counts` the counters. `connection` is the server's state
+//! `floods` bounds cheap frames, `hold` measures how long a window is closed, `limits` has every other limit, `counts` the counters. `connection` is the server's state
 //! machine, `client` the client's.
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod counts;
 mod floods;
 mod frame;
 mod head;
+mod hold;
 mod hpack;
 pub mod limits;
 mod priority;

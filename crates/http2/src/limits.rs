@@ -22,6 +22,9 @@ pub const LEAST_DATA_BYTES: u64 = 4096;
 /// Time after which the server sends smaller frames nevertheless, as TCP does (RFC 1122, 4.2.3.4). The client may
 /// grant nothing before its window is used up.
 pub const SMALL_DATA_AFTER: Nanos = Nanos::from_millis(100);
+/// Time after which a connection whose responses all wait for the client's windows counts as idle, so that it gives way
+/// to a newcomer at the connection limit. It is the time for one retransmission (RFC 6298, 2.4).
+pub const HELD_IS_IDLE_AFTER: Nanos = Nanos::SECOND;
 /// CONTINUATION frames of one header block. A block of 16 KiB, the default limit, needs two. A larger limit allows as
 /// many as its blocks need.
 pub const CONTINUATIONS: u32 = 8;

@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes};
 use http1::server::Record;
 use http1::{Body, FileRange, Multipart, Response};
 
+use crate::hold::Hold;
 use crate::hpack::Fields;
 use crate::limits::WINDOW_BYTES;
 use crate::priority::Priority;
@@ -58,6 +59,8 @@ pub(crate) struct Stream<F> {
     pub(crate) credit: u32,
     /// Bytes of content that the client's window for the stream allows.
     pub(crate) window: i64,
+    /// That window holds the response back.
+    pub(crate) hold: Hold,
     pub(crate) priority: Priority,
     /// The connection's turn in which this stream was served last.
     pub(crate) turn: u64,
@@ -81,6 +84,7 @@ impl<F> Stream<F> {
             promised: None,
             credit: WINDOW_BYTES,
             window,
+            hold: Hold::default(),
             priority: Priority::default(),
             turn: 0,
             queued: 0,

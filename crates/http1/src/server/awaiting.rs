@@ -24,6 +24,8 @@ pub enum Awaiting {
     Body,
     /// Room for output.
     Write,
+    /// The client's windows, under HTTP/2. Each response has its own deadline.
+    Windows,
     /// The peer's end, after ours.
     PeersEnd,
     /// The responder is at work. The peer is not at fault, so there is no deadline.
@@ -36,7 +38,7 @@ impl Awaiting {
     /// Time until the deadline.
     pub fn timeout(self, timeouts: &Timeouts) -> Nanos {
         match self {
-            Awaiting::Responder => Nanos::MAX,
+            Awaiting::Windows | Awaiting::Responder => Nanos::MAX,
             Awaiting::FirstByte | Awaiting::Head => timeouts.header,
             Awaiting::Request => timeouts.idle,
             Awaiting::Body => timeouts.body,

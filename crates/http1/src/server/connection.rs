@@ -21,6 +21,7 @@ use super::log::Unsent;
 use super::outbox::Outbox;
 use super::{Context, Responder, Settings, Transmit};
 use crate::head_syntax::HeadSyntax;
+use crate::limits::LEAST_PROGRESS_BYTES;
 use crate::request::Sni;
 use crate::response::{Body, Response};
 use crate::scan::HeadScan;
@@ -82,6 +83,8 @@ pub struct Connection<F> {
     syntax: HeadSyntax,
     requests: u32,
     empty_lines: u8,
+    /// Bytes of output that left since the deadline was set.
+    moved: u16,
     stage: Stage,
     awaiting: Awaiting,
     peer_ended: bool,
@@ -109,6 +112,7 @@ impl<F> Connection<F> {
             syntax: HeadSyntax::default(),
             requests: 0,
             empty_lines: 0,
+            moved: 0,
             stage: Stage::Open,
             awaiting: Awaiting::FirstByte,
             peer_ended: false,
@@ -217,8 +221,12 @@ impl<F> Connection<F> {
                 self.unsent = None;
             }
         }
-        // The deadline also holds for a refusal that is queued next, because it awaits the same event.
-        self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
+        self.moved = self.moved.saturating_add(u16::try_from(count).unwrap_or(u16::MAX));
+        if self.outbox.is_empty() || u64::from(self.moved) >= LEAST_PROGRESS_BYTES {
+            // The deadline also holds for a refusal that is queued next, because it awaits the same event.
+            self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
+            self.moved = 0;
+        }
         if !self.outbox.is_empty() {
             return;
         }
@@ -317,7 +325,7 @@ impl<F> Connection<F> {
                 cx.counts.timeouts_linger += 1;
                 self.close(cx);
             }
-            Awaiting::Responder | Awaiting::Nothing => {}
+            Awaiting::Windows | Awaiting::Responder | Awaiting::Nothing => {}
         }
     }
 
@@ -403,6 +411,7 @@ impl<F> Connection<F> {
             self.started = cx.now;
         }
         self.deadline = cx.now.saturating_add(awaiting.timeout(&cx.settings.timeouts));
+        self.moved = 0;
     }
 
     /// True if a head is complete and its request has no answer yet.

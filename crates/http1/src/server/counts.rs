@@ -43,7 +43,7 @@ base::counts! {
         timeouts_idle,
         /// Request bodies that exceeded their timeout.
         timeouts_body,
-        /// Connections closed because the peer stopped reading.
+        /// Connections closed, and HTTP/2 streams reset, because the peer took less than 1 KiB of a response in time.
         timeouts_write_stall,
         /// Lingering closes that reached their timeout before the peer's end.
         timeouts_linger,

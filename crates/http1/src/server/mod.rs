@@ -37,7 +37,7 @@ mod settings;
 use base::Nanos;
 
 use crate::date::HttpDate;
-pub use crate::limits::{Limits, MOST_FIELDS};
+pub use crate::limits::{LEAST_PROGRESS_BYTES, Limits, MOST_FIELDS};
 use crate::{Request, Response, Service};
 
 pub use awaiting::Awaiting;

@@ -14,7 +14,8 @@ pub struct Timeouts {
     pub idle: Nanos,
     /// Time for the whole content of a request from the end of its head, followed by 408.
     pub body: Nanos,
-    /// Time for the transport to take another byte of a response. Then the connection is closed.
+    /// Time for the transport to take the next [`LEAST_PROGRESS_BYTES`](super::LEAST_PROGRESS_BYTES) of output, or its
+    /// rest. Then the connection is closed, or the stream is reset.
     pub write_stall: Nanos,
     /// Time for the peer to close after a refusal and the shutdown of the server's side, so that the peer can
     /// read the refusal (RFC 9112, 9.6).

@@ -1,6 +1,6 @@
 //! Queues responses as priorities, windows and the room in memory allow, and ends streams.
 
-use http1::server::Responder;
+use http1::server::{LEAST_PROGRESS_BYTES, Responder};
 use http1::{Body, FileRange, Multipart, Response};
 
 use super::{Connection, Context, Stage, Transmit};
@@ -35,14 +35,15 @@ impl<F> Connection<F> {
                 self.unsent = None;
             }
         }
-        self.deadline = cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall);
-        if self.answers_in_output {
-            self.moved = cx.http.now;
+        self.moved += count;
+        let all_left = self.sent == self.out.len();
+        if all_left || self.moved >= LEAST_PROGRESS_BYTES {
+            self.deadline = cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall);
+            self.moved = 0;
         }
-        if self.sent == self.out.len() {
+        if all_left {
             self.sent = 0;
             self.out.clear();
-            self.answers_in_output = false;
             self.settle(cx);
             if self.out.is_empty() {
                 cx.http.buffers.give(std::mem::take(&mut self.out));
@@ -186,7 +187,6 @@ impl<F> Connection<F> {
             (kind, flags) = (kind::CONTINUATION, 0);
         }
         cx.http.buffers.give(block);
-        self.answers_in_output = true;
         let stream = &mut self.streams[index];
         stream.queued = (self.out.len() - before) as u64;
         if let Some(record) = &mut stream.record {
@@ -247,9 +247,9 @@ impl<F> Connection<F> {
             record.head += frame::HEAD_BYTES as u64;
         }
         self.window -= count as i64;
-        self.answers_in_output = true;
         self.floods.sent(count, is_last);
         let (id, flags) = (stream.id, if is_last { flag::END_STREAM } else { 0 });
+        self.content_moved(index, count, cx.http.now);
         frame::frame(self.output(cx), kind::DATA, flags, id, bytes);
         if is_last {
             self.end_if_complete(index, cx);

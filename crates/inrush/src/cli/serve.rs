@@ -433,7 +433,7 @@ pub struct LiveFlags {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = some_time, hide_short_help = true)]
     pub idle_timeout: Nanos,
 
-    /// Longest time in which a client takes no byte of a response
+    /// Longest time in which a client takes less than 1 KiB of a response
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, hide_short_help = true)]
     pub write_timeout: Nanos,
 

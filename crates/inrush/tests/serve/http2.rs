@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use rustix::process::Signal;
@@ -228,6 +230,31 @@ fn many_streams(server: &mut Server) {
         [1, 100, 100]
     );
     assert_eq!(["incomplete_responses", "http2_connection_errors"].map(|name| status.count(name)), [0, 0]);
+}
+
+#[test]
+fn held_connections_give_way_at_the_limit() {
+    let files = Files::new();
+    for flags in
+        [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"], &["--arch=mt", "--workers=4"]]
+    {
+        let server = Server::start(&files.root(), &[flags, &["--max-connections=4"]].concat());
+        let mut held: Vec<Http2> = (0..4).map(|_| Http2::begin(&server)).collect();
+        for client in &mut held {
+            // No content may be sent on any stream.
+            client.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+            client.get(1, Files::LARGE.0);
+            client.await_frame(HEADERS);
+        }
+        // A newcomer is served once a connection is idle, a second later.
+        let deadline = Instant::now() + PATIENCE;
+        while server.client().get(Files::SMALL.0).status != 200 {
+            assert!(Instant::now() < deadline, "no connection gives way");
+            thread::sleep(Duration::from_millis(50));
+        }
+        drop(held);
+        server.stop_well();
+    }
 }
 
 #[test]
