@@ -63,7 +63,7 @@ fn wrong(flag: &'static str, path: &Path, why: impl ToString) -> TlsError {
 }
 
 /// A certificate, its key and its OCSP response, as their files held them.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Pair {
     files: Files,
     certificate: Vec<u8>,
@@ -72,7 +72,7 @@ struct Pair {
 }
 
 /// The content of the files, in the order of the flags.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Material(Vec<Pair>);
 
 impl Material {

@@ -98,13 +98,17 @@ impl Sessions {
     }
 
     /// Reads the files again, and puts their certificates in force from the next handshake on. Tickets stay valid. A
-    /// certificate whose files cannot be used stays as it was. Returns an error for each of these. Blocks.
-    pub fn read_again(&self) -> Vec<TlsError> {
+    /// certificate whose files cannot be used stays as it was. Returns true if a certificate, key or OCSP response has
+    /// changed, and an error for each certificate that stays. Blocks.
+    pub fn read_again(&self) -> (bool, Vec<TlsError>) {
         // Without the lock: a worker that starts during the reads gets the certificates in force.
         let earlier = self.material().clone();
         let (material, certificates, errors) = earlier.read_again(&self.0.provider);
-        self.put_in_force(material, certificates);
-        errors
+        let has_changed = material != earlier;
+        if has_changed {
+            self.put_in_force(material, certificates);
+        }
+        (has_changed, errors)
     }
 
     fn put_in_force(&self, material: Material, certificates: Vec<Owned>) {

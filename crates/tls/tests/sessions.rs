@@ -185,9 +185,12 @@ fn certificates_are_replaced_for_the_next_handshake() {
     fs::copy(&new.files.key, &old.files.key).unwrap();
     // The key of the other certificate is malformed now.
     fs::write(&other.files.key, "half a ke").unwrap();
-    let errors = sessions.read_again();
+    let (has_changed, errors) = sessions.read_again();
+    assert!(has_changed);
     let [error] = &errors[..] else { panic!("{errors:?}") };
     assert!(error.to_string().starts_with(&format!("--tls-key {}: ", other.files.key.display())), "{error}");
+    let (has_changed, errors) = sessions.read_again();
+    assert_eq!((has_changed, errors.len()), (false, 1), "the files are as they were");
     worker.replace_from_bytes(&sessions.to_bytes());
     worker.replace_from_bytes(b"nonsense");
     for server in [&sessions, &worker] {

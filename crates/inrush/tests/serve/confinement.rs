@@ -156,7 +156,7 @@ fn rereading_works_as_the_new_user() {
     identity.renew(&["second"]);
     server.signal(Signal::HUP);
     let said = [server.says(), server.says()].concat();
-    assert!(said.contains("inrush: certificates read again\n"), "{said}");
+    assert!(said.contains("inrush: new certificates in force\n"), "{said}");
     assert!(said.contains("inrush: changed: max-fields\n"), "{said}");
     assert_eq!(server.stop().0, Some(0));
 }

@@ -106,7 +106,7 @@ fn changed_staple_is_reread_and_broken_one_ignored() {
         let mut server = start(&files, &[&one.identity], &[flags, &[&flag, "--confine=on"]].concat());
         assert_eq!(stapled(&server, "one.test", "-tls1_3").as_deref(), Some("good"));
         one.respond("revoked");
-        assert_eq!(server.says(), "inrush: certificates read again\n", "by itself");
+        assert_eq!(server.says(), "inrush: new certificates in force\n", "by itself");
         // Any worker may answer, and each reads the response in its own time.
         let is_new = |server: &Server| stapled(server, "one.test", "-tls1_3").as_deref() == Some("revoked");
         server.eventually_of("the new response", |server| is_new(server));

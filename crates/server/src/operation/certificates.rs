@@ -74,13 +74,13 @@ impl Certificates {
 
     /// Reports the result, so that an operator sees the arrival of a renewal.
     fn read(&mut self) {
-        let errors = self.sessions.read_again();
+        let (has_changed, errors) = self.sessions.read_again();
+        if has_changed {
+            sys::say!("inrush: new certificates in force");
+            self.workers.iter().for_each(ConfigText::tell);
+        }
         for error in &errors {
             sys::say!("inrush: the certificate stays as it was: {error}");
-        }
-        if errors.len() < self.watch.files().len() {
-            sys::say!("inrush: certificates read again");
-            self.workers.iter().for_each(ConfigText::tell);
         }
     }
 }
