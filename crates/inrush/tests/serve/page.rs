@@ -213,7 +213,10 @@ fn token_page_has_no_figures_and_changes_settings() {
     let page = server.ask(&format!("GET / HTTP/1.1\r\nHost: localhost\r\n{HTML}"));
     assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("data-access=\"token\""), "{page}");
     assert!(!page.contains("<tr><th>now"), "{page}");
-    for request in ["GET / ", "GET /events ", "HEAD /events ", "GET /status ", "PUT /queue-target "] {
+    // A program that does not ask for HTML gets the page too: it says what is missing.
+    let page = server.ask("GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n");
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("--admin-token-file"), "{page}");
+    for request in ["PUT / ", "GET /events ", "HEAD /events ", "GET /status ", "PUT /queue-target "] {
         let refused = server.ask(&format!("{request}HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n"));
         assert!(refused.starts_with("HTTP/1.1 401 "), "{request}: {refused}");
     }

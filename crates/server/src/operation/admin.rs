@@ -275,7 +275,9 @@ fn uncontrolled() -> Response<Arc<OwnedFd>> {
 
 impl SmallService for Admin {
     fn without_token(&self, request: &Request<'_>) -> Option<Response<Arc<OwnedFd>>> {
-        is_for_page(request).then(|| page::page("", self.access, None))
+        // The page asks for the token. Nothing else is told at its address, so any program may have it.
+        let asks = request.path() == "/" && matches!(request.method, Method::Get | Method::Head);
+        asks.then(|| page::page("", self.access, None))
     }
 
     fn asks_for_events(&self, request: &Request<'_>) -> bool {
