@@ -46,6 +46,8 @@ impl Nanos {
     pub const SECOND: Nanos = Nanos(1_000_000_000);
     /// The longest span and the latest time.
     pub const MAX: Nanos = Nanos(u64::MAX);
+    /// The longest span that a text may give: 10000 hours, more than a year. Sums of many such spans fit.
+    pub const MOST_GIVEN: Nanos = Nanos::from_secs(10_000 * 3600);
 
     /// A span of whole microseconds.
     pub const fn from_micros(micros: u64) -> Nanos {
@@ -133,6 +135,11 @@ impl Div<u64> for Nanos {
 pub struct PerSecond(pub f64);
 
 impl PerSecond {
+    /// The highest rate that a text may give. Above it, events would have no time between them.
+    pub const MOST_GIVEN: PerSecond = PerSecond(1e9);
+    /// The lowest rate that a text may give: an event in eleven days.
+    pub const LEAST_GIVEN: PerSecond = PerSecond(1e-6);
+
     /// The mean time between two events.
     pub fn interval(self) -> Nanos {
         Nanos::from_secs_f64(1.0 / self.0)
@@ -152,6 +159,11 @@ impl PerSecond {
 /// An amount of memory or of transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// The largest size that a text may give: a pebibyte. Sums of many such sizes fit.
+    pub const MOST_GIVEN: Bytes = Bytes(1 << 50);
+}
 
 /// A bound that may be absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +226,11 @@ impl FromStr for Nanos {
             total = total.saturating_add(Nanos((number * *size as f64).round() as u64));
             (rest, larger) = (&after[end..], *size);
         }
-        if larger == u64::MAX { Err(refuse()) } else { Ok(total) }
+        match total {
+            _ if larger == u64::MAX => Err(refuse()),
+            total if total > Nanos::MOST_GIVEN => Err(UnitError::new(text, "a time up to 10000h")),
+            total => Ok(total),
+        }
     }
 }
 
@@ -246,7 +262,14 @@ impl FromStr for PerSecond {
             "M" => 1e6,
             _ => return Err(refuse()),
         };
-        if number > 0.0 { Ok(PerSecond(number * size)) } else { Err(refuse()) }
+        match number * size {
+            rate if rate > PerSecond::MOST_GIVEN.0 => {
+                Err(UnitError::new(text, "a rate up to 1000M/s, an event each nanosecond"))
+            }
+            rate if rate >= PerSecond::LEAST_GIVEN.0 => Ok(PerSecond(rate)),
+            rate if rate > 0.0 => Err(UnitError::new(text, "a rate of at least 0.000001/s")),
+            _ => Err(refuse()),
+        }
     }
 }
 
@@ -274,7 +297,10 @@ impl FromStr for Bytes {
             "GB" => 1_000_000_000,
             _ => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
         };
-        Ok(Bytes((number * size as f64).round() as u64))
+        match Bytes((number * size as f64).round() as u64) {
+            size if size > Bytes::MOST_GIVEN => Err(UnitError::new(text, "a size up to 1048576GiB")),
+            size => Ok(size),
+        }
     }
 }
 
@@ -409,6 +435,13 @@ mod tests {
             "0".parse::<Limit>().unwrap_err().to_string(),
             "'0' is not a whole number from 1 up, or inf"
         );
+        let refused = |text: &str| text.parse::<Nanos>().unwrap_err().to_string();
+        assert_eq!(refused("99999999999999999s"), "'99999999999999999s' is not a time up to 10000h");
+        assert_eq!("10000h".parse::<Nanos>(), Ok(Nanos::MOST_GIVEN));
+        assert!("10000h1ns".parse::<Nanos>().is_err());
+        assert!("1000M".parse::<PerSecond>().is_ok() && "1001M".parse::<PerSecond>().is_err());
+        assert!("0.0000001".parse::<PerSecond>().is_err());
+        assert!("1048576GiB".parse::<Bytes>().is_ok() && "1048577GiB".parse::<Bytes>().is_err());
         assert!("-5".parse::<PerSecond>().is_err());
         assert!("0".parse::<PerSecond>().is_err());
         assert!("5 parsecs".parse::<Nanos>().is_err());

@@ -8,6 +8,8 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod address;
+#[cfg(test)]
+mod bounds;
 mod capacity;
 mod clients;
 mod cpus;

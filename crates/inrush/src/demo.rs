@@ -25,7 +25,7 @@ const URLS_MAX: usize = 200;
 pub fn run(flags: DemoFlags) -> Result<(), Exit> {
     let options = RunOptions {
         name: DEMO.name.to_owned(),
-        text: text(&flags).map_err(failed)?,
+        text: text(&flags).map_err(|error| Exit::Usage(format!("{error:#}")))?,
         form: if flags.quick { Form::Quick } else { Form::Full },
         trials: None,
         out: flags.out,

@@ -30,6 +30,10 @@ pub fn habit(error: &clap::Error) -> Option<String> {
     };
     let argument = text(ContextKind::InvalidArg)?;
     match error.kind() {
+        // `--duration -5s` is read as a flag -5.
+        ErrorKind::UnknownArgument if is_number(argument.trim_start_matches('-')) => {
+            Some(format!("unexpected argument '{argument}': no setting takes a negative number"))
+        }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             let is_it = |(command, flag, _): &&(&str, &str, &str)| *flag == argument && is_of(error, command);
             let (.., instead) = HABITS.iter().find(is_it)?;
@@ -46,6 +50,10 @@ pub fn habit(error: &clap::Error) -> Option<String> {
         }
         _ => None,
     }
+}
+
+fn is_number(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// Tells whether the usage of the command with the error has this word.

@@ -1,21 +1,26 @@
 //! `inrush serve`: turns flags into a configuration, starts the server, and prints the lines that scripts
-//! wait for. `hosts` has the hosts and their certificates, and `shown` the lines about
-//! them.
+//! wait for. `hosts` has the hosts and their certificates, `shown` the lines about them, and `next_step` the errors with
+//! the step that follows.
 
 mod hosts;
+pub mod next_step;
 mod shown;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use dispatch::locality::Rule;
-use server::{Account, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token};
+use server::{
+    Account, AdminAddress, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token,
+};
 use sys::{descriptors, say};
 
 use crate::cli::{self, LiveFlags, ServeFlags, Tunable, Waits};
 use crate::config_file::{self, ConfigFile};
 use crate::exit::Exit;
 use crate::output;
+use next_step::{Occupants, with_next_step};
 
 /// Descriptors beside connections: listeners, mechanism, log, standard streams, and headroom.
 const OTHER_DESCRIPTORS: usize = 64;
@@ -49,7 +54,9 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
         + OTHER_DESCRIPTORS;
     let needed = config.max_connections + beside;
     let warning = provide_descriptors(needed as u64);
-    let server = Server::start(architecture, config, Some(text.clone())).map_err(exit)?;
+    let occupants = Occupants::find(addresses(&config));
+    let server = Server::start(architecture, config, Some(text.clone()));
+    let server = server.map_err(|error| exit_beside(error, &occupants))?;
     if let Some(warning) = warning {
         say!("inrush: {warning}");
     }
@@ -245,14 +252,27 @@ fn spin_threshold(flags: &ServeFlags) -> u32 {
     }
 }
 
+/// The addresses that the server listens on.
+fn addresses(config: &ServeConfig) -> impl Iterator<Item = SocketAddr> {
+    let admin = config.admin.iter().filter_map(|admin| match admin.address {
+        AdminAddress::Internet(address) => Some(address),
+        AdminAddress::File(_) => None,
+    });
+    config.listen.iter().copied().chain(admin).chain(config.agent_check)
+}
+
 fn exit(error: ServeError) -> Exit {
+    exit_beside(error, &Occupants::default())
+}
+
+/// The end of the program for an error, with the next step; `occupants` are those of the server's addresses.
+fn exit_beside(error: ServeError, occupants: &Occupants) -> Exit {
     match error {
-        ServeError::Setting { .. }
-        | ServeError::Root { .. }
-        | ServeError::Log { .. }
-        | ServeError::Tls(_)
-        | ServeError::NoParent => Exit::Usage(error.to_string()),
-        _ => Exit::Failed(error.to_string()),
+        ServeError::Setting { .. } | ServeError::Log { .. } | ServeError::Tls(_) | ServeError::NoParent => {
+            Exit::Usage(error.to_string())
+        }
+        ServeError::Root { .. } => Exit::Usage(with_next_step(&error, occupants)),
+        _ => Exit::Failed(with_next_step(&error, occupants)),
     }
 }
 

@@ -51,19 +51,12 @@ impl Architecture {
             (Choice::LoadReports, config.load_reports.then(|| "on".to_owned())),
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
         ];
-        if config.kernel_cache && !config.tls.is_empty() {
-            return Err(ServeError::Setting {
-                setting: "--kernel-cache",
-                given: "on".to_owned(),
-                accepted:
-                    "the kernel cannot answer requests under TLS; leave out --kernel-cache or --tls-cert"
-                        .to_owned(),
-            });
-        }
         check_addresses(config)?;
         check_log(config)?;
         check_driver(config)?;
         check_clients(config)?;
+        check_overload(config)?;
+        check_kernel_cache(config)?;
         let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
         let control =
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
@@ -163,6 +156,35 @@ fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
         ),
         _ => Ok(()),
     }
+}
+
+/// Refuses settings of overload control where that is off.
+fn check_overload(config: &ServeConfig) -> Result<(), ServeError> {
+    let settings = asked_for_control(config).into_iter().find_map(|(flag, value)| Some((flag, value?)));
+    match settings {
+        Some((setting, given)) if config.overload == Some(Switch::Off) => Err(ServeError::Setting {
+            setting,
+            given,
+            accepted: "it has no effect with --overload off; leave one of the two out".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a kernel cache that could answer nothing.
+fn check_kernel_cache(config: &ServeConfig) -> Result<(), ServeError> {
+    let accepted = match config {
+        _ if !config.kernel_cache => return Ok(()),
+        _ if !config.tls.is_empty() => {
+            "the kernel cannot answer requests under TLS; leave out --kernel-cache or --tls-cert"
+        }
+        _ if config.hosts.iter().all(|host| host.site.small_file.0 == 0 || host.site.cache.bytes.0 == 0) => {
+            "no file fits; raise --small-file and --cache-memory"
+        }
+        _ => return Ok(()),
+    };
+    let (setting, given) = ("--kernel-cache", "on".to_owned());
+    Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
 }
 
 /// Refuses the kernel cache beside client limits, which it would bypass, and exemptions without limits.

@@ -44,6 +44,17 @@ fn some_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
+/// Parses the CPU time of a request. A longer one would stop a loop for good.
+fn burn_time(text: &str) -> Result<Nanos, String> {
+    match text.parse().map_err(|error: UnitError| error.to_string())? {
+        time if time > MOST_BURN => Err(format!("expected a time up to {MOST_BURN}, such as 50us")),
+        time => Ok(time),
+    }
+}
+
+/// The longest CPU time of a request.
+const MOST_BURN: Nanos = Nanos::from_secs(10);
+
 /// Parses a size that lets a request pass, with offsets that fit 32 bits.
 fn some_bytes(text: &str) -> Result<Bytes, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
@@ -153,7 +164,7 @@ pub struct ServeFlags {
     ///
     /// At the limit the server closes the connection that has been idle longest for a new one. If none is idle, the new
     /// one is answered 503.
-    #[arg(long, value_name = "N", default_value = "15000", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "15000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub max_connections: u32,
 
     /// Maximum length of the kernel's accept queue
@@ -330,7 +341,7 @@ pub struct ServeFlags {
     pub read_after_accept: bool,
 
     /// CPU time to burn for each request
-    #[arg(long, value_name = "TIME", default_value = "0s", help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = burn_time, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub burn: Nanos,
 
     /// rt-signals, rt-signals-select, rt-per-fd: fetch signals in batches or one at a time: batch (default) or sigtimedwait

@@ -20,6 +20,7 @@ use super::live::Live;
 use crate::cli::{Output, WatchFlags};
 use crate::exit::Exit;
 use crate::meters::{self, Exporter, Meters};
+use crate::serve::next_step::{Occupants, with_next_step};
 
 /// A line of NDJSON.
 #[derive(Serialize)]
@@ -96,8 +97,10 @@ fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, E
     let shown = Arc::clone(meters);
     let read = move || meters::page(&lock(&shown));
     let shown = Shown::new("/metrics", "text/plain; version=0.0.4; charset=utf-8", read);
-    let page = Page::open(address, vec![shown])
-        .map_err(|error| Exit::Failed(format!("--prometheus {address}: {error}")))?;
+    let page = Page::open(address, vec![shown]).map_err(|error| {
+        let next = with_next_step(&error, &Occupants::find([address]));
+        Exit::Failed(format!("--prometheus: {next}"))
+    })?;
     if let Some(address) = page.address() {
         say!("inrush: metrics on http://{address}/metrics");
     }

@@ -167,6 +167,11 @@ impl Server {
         self.children_of(self.child.id())
     }
 
+    /// The process that the test started.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The processes that another process started.
     pub fn children_of(&self, process: u32) -> Vec<u32> {
         let stat = |process: u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok();

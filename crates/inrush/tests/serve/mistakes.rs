@@ -98,7 +98,13 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["--seda=target=0s"], &["--seda", "'target=0s'", "target=TIME (at least 1ms), max-threads=N"]),
     (&["--seda=target=1s"], &["--seda target=1s", "per-core has no stages", "is for seda"]),
     (&["--overload=maybe"], &["--overload", "'maybe'", "expected on, off"]),
-    (&["--queue-target=1us"], &["--queue-target", "'1us'", "from 1ms up, such as 20ms"]),
+    (&["--queue-target=1us"], &["--queue-target", "'1us'", "from 1ms to 10s, such as 20ms"]),
+    (&["--queue-target=99999999999999999s"], &["--queue-target", "is not a time up to 10000h"]),
+    (&["--overload=off", "--queue-target=9ms"], &["--queue-target 9ms", "no effect with --overload off"]),
+    (&["--overload=off", "--overload-hook=tc"], &["--overload-hook tc", "no effect with --overload off"]),
+    (&["--kernel-cache=on", "--small-file=0"], &["--kernel-cache on", "no file fits"]),
+    (&["--burn=11s"], &["--burn", "'11s'", "expected a time up to 10s"]),
+    (&["--drain-timeout", "-1s"], &["'-1'", "no setting takes a negative number"]),
     (&["--arch=seda", "--overload=on"], &["seda has controllers of its own", "per-core, sped"]),
     (&["--arch=seda", "--queue-target=9ms"], &["--queue-target 9ms", "controllers of its own"]),
     (&["--overload-hook=bpf"], &["--overload-hook", "'bpf'", "expected tc, xdp"]),
@@ -138,6 +144,9 @@ fn wrong_flag_is_named_with_value_and_choices() {
         check(&[&words[..], &["--check"]].concat(), 2, expected);
     }
     check(&["serve", "/no/such/root"], 2, &["ROOT", "/no/such/root", "No such file"]);
+    let nearly = format!("{root}s");
+    check(&["serve", &nearly], 2, &["ROOT", &nearly, &format!("did you mean {root}?")]);
+    check(&["demo", "/no/such/folder"], 2, &["cannot serve /no/such/folder", "No such file"]);
     check(&["serve", "/dev/null"], 2, &["ROOT", "/dev/null", "as a directory"]);
     check(&[], 2, &["a command is missing"]);
     check(&["sevre"], 2, &["'sevre'", "serve"]);
@@ -230,7 +239,8 @@ fn an_address_that_is_taken_is_no_reason_to_share_it() {
         let address = format!("--listen={}", server.address);
         for other in [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"]] {
             let arguments = [&["serve", &address, root], other].concat();
-            check(&arguments, 1, &["cannot listen on 127.0.0.1:", "in use (os error 98)"]);
+            let whose = format!("process {} (inrush) listens there", server.process_id());
+            check(&arguments, 1, &["cannot listen on 127.0.0.1:", "in use (os error 98)", &whose]);
         }
         let admin = format!("--admin={}", server.admin_address);
         check(&["serve", "--listen=127.0.0.1:0", &admin, root], 1, &["in use (os error 98)"]);

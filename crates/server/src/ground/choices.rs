@@ -71,14 +71,17 @@ named! {
     }
 }
 
+/// The longest target delay. Clients retransmit and give up long before such a wait ends.
+const MOST_QUEUE_TARGET: Nanos = Nanos::from_secs(10);
+
 /// Parses a target delay of overload control that a loop can keep.
 ///
 /// # Errors
 /// The accepted values.
 pub fn queue_target(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
-        target if target < Nanos::MILLISECOND => Err("expected a time from 1ms up, such as 20ms".to_owned()),
-        target => Ok(target),
+        target if (Nanos::MILLISECOND..=MOST_QUEUE_TARGET).contains(&target) => Ok(target),
+        _ => Err(format!("expected a time from 1ms to {MOST_QUEUE_TARGET}, such as 20ms")),
     }
 }
 
