@@ -14,12 +14,21 @@ use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, ServerSpec,
 /// Names in braces that the lab replaces in a command.
 const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
 
+/// Most trials of an experiment, all combinations counted; those that come with the program have up to 1200. A file of a
+/// few lines could otherwise ask for more points than memory holds.
+const MOST_TRIALS: usize = 100_000;
+
 /// A server with less than this does not start.
 const MEMORY_LEAST: Bytes = Bytes(16 << 20);
 
 /// Returns all mistakes, one sentence each.
 pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
     let mut check = Check { experiment, mistakes: Vec::new() };
+    check.size();
+    if !check.mistakes.is_empty() {
+        // The other checks, as a run does, would go through every point.
+        return check.mistakes;
+    }
     check.plan();
     check.names();
     check.servers();
@@ -60,6 +69,19 @@ impl<'a> Check<'a> {
 
     fn axis_names(&self) -> Vec<&'a str> {
         self.experiment.axes.iter().map(|axis| axis.name.as_str()).collect()
+    }
+
+    fn size(&mut self) {
+        let Experiment { servers, loads, axes, plan, .. } = self.experiment;
+        let values = axes.iter().map(|axis| axis.values.len()).fold(1, usize::saturating_mul);
+        let lines = servers.len().saturating_mul(loads.len().max(1));
+        let trials = values.saturating_mul(lines).saturating_mul(plan.trials as usize);
+        self.require(trials <= MOST_TRIALS, || {
+            format!(
+                "servers, loads, values of axes and trials: expected at most {MOST_TRIALS} trials, found {trials}; leave \
+                 some out"
+            )
+        });
     }
 
     fn plan(&mut self) {

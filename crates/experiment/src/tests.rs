@@ -227,3 +227,12 @@ fn a_user_stack_passes_no_network() {
         assert_eq!(wrong, "network: packets of TCP in user space do not pass it; leave stack out");
     }
 }
+
+#[test]
+fn a_file_with_too_many_points_is_refused() {
+    let values = (0..10).map(|value| value.to_string()).collect::<Vec<_>>().join(", ");
+    let axes: String =
+        (0..30).map(|axis| format!("[[axis]]\nname = \"a{axis}\"\nvalues = [{values}]\n")).collect();
+    let wrong = Experiment::parse(&format!("{SMALL}{axes}")).unwrap_err().to_string();
+    assert!(wrong.contains("expected at most 100000 trials"), "{wrong}");
+}
