@@ -91,7 +91,7 @@ impl<M: Mechanism> Dispatcher<M> {
     /// As [`Mechanism::new`].
     pub fn configured(settings: &Settings) -> io::Result<Dispatcher<M>> {
         let on = M::configured(settings).map(Dispatcher::on)?;
-        Ok(Dispatcher { spin: settings.spin.map(Spin::new), ..on })
+        Ok(Dispatcher { spin: settings.spin.map(|threshold| Spin::new(threshold, settings.nap)), ..on })
     }
 
     /// A dispatcher on a mechanism that the caller has configured.

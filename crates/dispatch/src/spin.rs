@@ -9,8 +9,8 @@
 //! sleeps before it are. The paper tunes the threshold for each mechanism and each machine: it has 100 for its own
 //! and 50 for the others.
 //!
-//! [D]: every further empty call is followed by a sleep. The released source sleeps for 500 us; the paper's kernel
-//! had a tick of 10 ms, and slept for one or two.
+//! [D]: every further empty call is followed by a sleep of [`Settings::nap`]. The released source sleeps for 500 us; the
+//! paper's kernel had a tick of 10 ms, and slept for one or two.
 //!
 //! Such a server keeps its processor busy until the threshold, and sees an event up to a sleep late after it. A
 //! blocking wait is better in both. This wait exists for the paper's figures.
@@ -21,22 +21,22 @@ use base::Nanos;
 use sys::poll;
 
 use crate::mechanism::Mechanism;
+#[cfg(doc)]
+use crate::mechanism::Settings;
 use crate::patience::Patience;
 use crate::{Event, Waited, unless_interrupted};
-
-/// The paper's usleep(500).
-const SLEEP: Nanos = Nanos::from_micros(500);
 
 /// The empty calls since the last event.
 pub(crate) struct Spin {
     threshold: u32,
+    nap: Nanos,
     empty_calls: u32,
 }
 
 impl Spin {
-    /// Sleeps after each empty call once `threshold` consecutive calls were empty.
-    pub(crate) fn new(threshold: u32) -> Spin {
-        Spin { threshold, empty_calls: 0 }
+    /// Sleeps for `nap` after each empty call once `threshold` consecutive calls were empty.
+    pub(crate) fn new(threshold: u32, nap: Nanos) -> Spin {
+        Spin { threshold, nap, empty_calls: 0 }
     }
 
     /// Waits as [`Mechanism::wait`] does, without blocking in the mechanism.
@@ -58,7 +58,7 @@ impl Spin {
                 return Ok(waited);
             }
             if self.empty_calls >= self.threshold {
-                let sleep = patience.left().map_or(SLEEP, |left| left.min(SLEEP));
+                let sleep = patience.left().map_or(self.nap, |left| left.min(self.nap));
                 if unless_interrupted(poll::wait(&mut [], Some(sleep)))?.is_none() {
                     return Ok(Waited::Interrupted);
                 }
@@ -77,6 +77,8 @@ mod tests {
     use super::*;
     use crate::mechanism::{Change, Epoll};
     use crate::{Capabilities, Token};
+
+    const NAP: Nanos = Nanos::from_micros(500);
 
     /// Reports an event in the calls that say so, and notes the timeouts.
     #[derive(Default)]
@@ -110,21 +112,24 @@ mod tests {
     #[test]
     fn empty_calls_past_the_threshold_sleep() {
         let mut mechanism = Scripted::default();
-        mechanism.script.extend([false; 6]);
-        let (mut spin, mut events, clock) = (Spin::new(3), Vec::new(), RealClock::new());
-        let began = clock.now();
-        spin.wait(&mut mechanism, &mut events, None).unwrap();
-        assert!(clock.now() - began >= SLEEP * 4, "it sleeps after the calls 3 to 6");
-        assert_eq!((events.len(), mechanism.timeouts.len()), (1, 7));
-        assert!(mechanism.timeouts.iter().all(|timeout| *timeout == Some(Nanos::ZERO)));
-        assert_eq!(spin.empty_calls, 0);
+        for nap in [NAP, NAP * 20] {
+            mechanism.script.extend([false; 6]);
+            mechanism.timeouts.clear();
+            let (mut spin, mut events, clock) = (Spin::new(3, nap), Vec::new(), RealClock::new());
+            let began = clock.now();
+            spin.wait(&mut mechanism, &mut events, None).unwrap();
+            assert!(clock.now() - began >= nap * 4, "it sleeps after the calls 3 to 6");
+            assert_eq!((events.len(), mechanism.timeouts.len()), (1, 7));
+            assert!(mechanism.timeouts.iter().all(|timeout| *timeout == Some(Nanos::ZERO)));
+            assert_eq!(spin.empty_calls, 0);
+        }
     }
 
     #[test]
     fn empty_calls_add_up_over_waits() {
         let mut mechanism = Scripted::default();
         mechanism.script.extend([false; 2]);
-        let (mut spin, mut events) = (Spin::new(100), Vec::new());
+        let (mut spin, mut events) = (Spin::new(100, NAP), Vec::new());
         for empty in 1..=2 {
             spin.wait(&mut mechanism, &mut events, Some(Nanos::ZERO)).unwrap();
             assert_eq!(

@@ -189,6 +189,7 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
         ("fdm-live-counter", flags.fdm_live_counter.is_some()),
         ("fdm-rule", flags.fdm_rule.is_some()),
         ("sleep-threshold", flags.sleep_threshold.is_some() && flags.wait != Some(Waits::Spin)),
+        ("nap", flags.nap.is_some() && flags.wait != Some(Waits::Spin)),
     ];
     let table = dispatch::table::declared();
     let chosen = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
@@ -198,7 +199,7 @@ fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
     let mut useless = given.into_iter().filter(|(setting, given)| *given && !takes(chosen, setting));
     let Some((setting, _)) = useless.next() else { return Ok(()) };
     let mechanisms = table.iter().map(|known| known.name).filter(|name| takes(name, setting));
-    let spin = (setting == "sleep-threshold").then_some("--wait spin");
+    let spin = matches!(setting, "sleep-threshold" | "nap").then_some("--wait spin");
     let users: Vec<&str> = mechanisms.chain(spin).collect();
     Err(Exit::Usage(format!(
         "--{setting} has no effect with --dispatch {chosen}; it is for {}",
@@ -238,6 +239,8 @@ fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
         None => {}
     }
     sets.rule = flags.fdm_rule.unwrap_or(sets.rule);
+    settings.nap = flags.nap.unwrap_or(settings.nap);
+    settings.locality.nap = settings.nap;
     settings.spin = (flags.wait == Some(Waits::Spin)).then(|| spin_threshold(flags));
     settings.rt_fetch = flags.rt_fetch.unwrap_or(settings.rt_fetch);
     settings

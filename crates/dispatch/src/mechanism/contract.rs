@@ -87,14 +87,17 @@ pub struct Settings {
     pub rt_fetch: RtFetch,
     /// Settings of the locality-aware mechanism.
     pub locality: locality::Settings,
-    /// Waits without blocking, and sleeps for 500 us after each empty call from this number of consecutive ones on.
+    /// Waits without blocking, and sleeps for `nap` after each empty call from this number of consecutive ones on.
     /// `None` waits as the mechanism does.
     pub spin: Option<u32>,
+    /// The sleep of a wait that spins.
+    pub nap: Nanos,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { rt_fetch: RtFetch::Batch, locality: locality::Settings::default(), spin: None }
+        let locality = locality::Settings::default();
+        Settings { rt_fetch: RtFetch::Batch, locality, spin: None, nap: locality.nap }
     }
 }
 

@@ -31,7 +31,7 @@ impl Fdm {
 impl Mechanism for Fdm {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "fdm",
-        settings: &["fdm-sets", "fdm-live-counter", "fdm-rule", "sleep-threshold"],
+        settings: &["fdm-sets", "fdm-live-counter", "fdm-rule", "sleep-threshold", "nap"],
         ..Poll::CAPABILITIES
     };
 

@@ -44,6 +44,14 @@ fn some_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
+/// Parses a sleep between polls, from a timer's resolution up to the longest wait that clients bear.
+fn nap(text: &str) -> Result<Nanos, String> {
+    match text.parse().map_err(|error: UnitError| error.to_string())? {
+        time if (Nanos::from_micros(10)..=Nanos::SECOND).contains(&time) => Ok(time),
+        _ => Err("expected a time from 10us to 1s, such as 500us".to_owned()),
+    }
+}
+
 /// Parses the CPU time of a request. A longer one would stop a loop for good.
 fn burn_time(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
@@ -360,13 +368,17 @@ pub struct ServeFlags {
     #[arg(long, value_name = "RULE", value_parser = fdm_rule, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub fdm_rule: Option<Rule>,
 
-    /// Wait for events: block (default), or spin, which polls without blocking and sleeps for 500us after --sleep-threshold empty polls
+    /// Wait for events: block (default), or spin, which polls without blocking and sleeps for --nap after --sleep-threshold empty polls
     #[arg(long, value_name = "HOW", value_parser = waits, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub wait: Option<Waits>,
 
     /// fdm, --wait spin: empty polls before it sleeps; fdm can tune it by adaptive [default: 100 for fdm, 50 for others]
     #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub sleep_threshold: Option<Tunable>,
+
+    /// fdm, --wait spin: longest sleep after an empty poll [default: 500us]
+    #[arg(long, value_name = "TIME", value_parser = nap, help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub nap: Option<Nanos>,
 
     /// Settings of architectures.
     #[command(flatten)]

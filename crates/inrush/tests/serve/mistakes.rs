@@ -129,6 +129,17 @@ const FLAGS: &[(&[&str], &[&str])] = &[
     (&["--upgrade=on", "--kernel-cache=on"], &["--upgrade on", "stay with their process"]),
     (&["--upgrade=on", "--agent-check=0"], &["--upgrade on", "the port of --agent-check stays"]),
     (&["--confine=some"], &["--confine", "'some'", "on, off"]),
+    (&["--wait=spin", "--nap=2s"], &["--nap", "'2s'", "from 10us to 1s"]),
+    (&["--idle-sessions=stay"], &["--idle-sessions stay", "per-core has no pool", "for mp, mt, knot-c"]),
+    (
+        &["--arch=mt", "--threads=per-connection", "--idle-sessions=stay"],
+        &["--idle-sessions stay", "--threads pool"],
+    ),
+    (
+        &["--arch=mp", "--processes=per-connection", "--idle-sessions=stay"],
+        &["--idle-sessions stay", "no pool"],
+    ),
+    (&["--acceptor=runs-ahead"], &["--acceptor runs-ahead", "for knot-a"]),
     (&["--acept-limit=1"], &["--acept-limit", "--accept-limit"]),
     (&["second"], &["second"]),
 ];
@@ -162,6 +173,7 @@ fn mechanism_setting_is_refused_with_other_mechanisms() {
         ("fdm", "--fdm-live-counter=2"),
         ("fdm", "--fdm-rule=counter"),
         ("fdm", "--sleep-threshold=2"),
+        ("fdm", "--nap=20ms"),
     ] {
         let dispatch = format!("--dispatch={mechanism}");
         let words = ["serve", "--listen=127.0.0.1:0", "--check", flag, root.to_str().unwrap()];

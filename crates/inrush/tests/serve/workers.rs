@@ -316,6 +316,40 @@ fn process_per_connection_refuses_pool_settings() {
 }
 
 #[test]
+fn sessions_that_stay_keep_their_member() {
+    let files = Files::new();
+    for arch in ["--arch=mp", "--arch=mt", "--arch=knot-c"] {
+        let flags = [arch, "--workers=1", "--idle-sessions=stay", "--accept-limit=inf"];
+        let mut server = Server::start(&files.root(), &flags);
+        let mut first = server.client();
+        assert_eq!(first.get(Files::SMALL.0).status, 200);
+        let mut others: Vec<Client> = (0..2).map(|_| server.client()).collect();
+        others.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
+        // Idle connections that give way do so after a few milliseconds, and a standing pool turns away after a second.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        assert_eq!(first.get(Files::SMALL.0).status, 200, "{arch}");
+        drop(first);
+        for mut client in others {
+            assert_eq!(client.response().status, 200, "{arch}");
+        }
+        let status = server.eventually("all ended", |status| status.count("closed") == 3);
+        assert_eq!(["reclaimed", "turned_away"].map(|name| status.count(name)), [0, 0], "{arch}");
+        server.stop_well();
+    }
+}
+
+#[test]
+fn an_acceptor_that_runs_ahead_serves() {
+    let files = Files::new();
+    let flags = ["--arch=knot-a", "--acceptor=runs-ahead", "--accept-limit=1"];
+    let server = Server::start(&files.root(), &flags);
+    let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
+    server.stop_well();
+}
+
+#[test]
 fn workers_figures_and_log_lines_are_of_one_server() {
     let files = Files::new();
     let log = files.beside("access.log");

@@ -15,7 +15,10 @@
 //! finds an optimum in between on one-packet loads and a loss on SPECweb. `--batch interleaved` starts a
 //! child thread for each connection.
 //!
-//! `knot-a` has one thread that accepts, up to n at a time, and a thread for each connection.
+//! `--idle-sessions stay` leaves each connection its thread to its end, as the paper does.
+//!
+//! `knot-a` has one thread that accepts, up to n at a time, and a thread for each connection. The paper's acceptor loops: it
+//! runs ahead of the threads while connections wait (`--acceptor runs-ahead`).
 //!
 //! Knot wins if blocking code is worth a few KiB of stack per connection. It loses to an event loop by the cost of
 //! its switches. Like an event loop, it stops for a file that must come from the disk.
@@ -33,7 +36,7 @@ use crate::connections::accept::AcceptLimit;
 use crate::driver::event_loop::Parts;
 use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
-use crate::ground::choices::{Choice, named};
+use crate::ground::choices::{Choice, IDLE_SESSIONS, IdleSessions, named};
 use crate::ground::error::ServeError;
 use crate::ground::setting::{Declaration, Setting};
 use crate::ground::threads::start_thread;
@@ -63,6 +66,28 @@ static BATCH: Setting<Batch> = Setting::new(Declaration {
     in_kernel: None,
 });
 
+named! {
+    /// The acceptor of Knot-A after an accept phase.
+    #[derive(Default)]
+    Acceptor {
+        /// It lets the other threads run.
+        #[default]
+        Yields = "yields",
+        /// It runs on until no connection waits, or the connection limit is reached (Brecht 2004). Neither events nor a stop
+        /// are noticed meanwhile.
+        RunsAhead = "runs-ahead",
+    }
+}
+
+static ACCEPTOR: Setting<Acceptor> = Setting::new(Declaration {
+    flag: "--acceptor",
+    value: "HOW",
+    help: "knot-a: after each accept phase the acceptor yields to the threads (default), or runs-ahead while connections wait",
+    more: None,
+    without: "has no thread that accepts for others",
+    in_kernel: None,
+});
+
 pub const KNOT_C: Architecture = Architecture {
     name: "knot-c",
     summary: "user-level threads on one processor, a fixed number, each of which accepts",
@@ -70,12 +95,14 @@ pub const KNOT_C: Architecture = Architecture {
     descriptors: |config| config.open_files(),
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
-    settings: &[&BATCH],
+    settings: &[&BATCH, &IDLE_SESSIONS],
     fits: |_| Ok(()),
     start: |plan, opening| {
         let threads = plan.config().workers.unwrap_or(THREADS);
-        let batch = plan.config().chosen.get(&BATCH).unwrap_or_default();
-        start(plan, opening, Form::Fixed { threads, batch })
+        let chosen = &plan.config().chosen;
+        let (batch, idle) = (chosen.get(&BATCH), chosen.get(&IDLE_SESSIONS));
+        let (batch, idle) = (batch.unwrap_or_default(), idle.unwrap_or_default());
+        start(plan, opening, Form::Fixed { threads, batch, idle })
     },
     work: None,
 };
@@ -87,18 +114,21 @@ pub const KNOT_A: Architecture = Architecture {
     descriptors: |config| config.open_files(),
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
-    settings: &[],
+    settings: &[&ACCEPTOR],
     fits: |config| {
         config.no_workers("knot-a has a thread for each connection; --max-connections bounds them")
     },
-    start: |plan, opening| start(plan, opening, Form::Acceptor),
+    start: |plan, opening| {
+        let acceptor = plan.config().chosen.get(&ACCEPTOR).unwrap_or_default();
+        start(plan, opening, Form::Acceptor(acceptor))
+    },
     work: None,
 };
 
 #[derive(Clone, Copy)]
 enum Form {
-    Fixed { threads: usize, batch: Batch },
-    Acceptor,
+    Fixed { threads: usize, batch: Batch, idle: IdleSessions },
+    Acceptor(Acceptor),
 }
 
 fn start(plan: &Plan, opening: Opening, form: Form) -> Result<Started, ServeError> {
@@ -114,8 +144,11 @@ fn start(plan: &Plan, opening: Opening, form: Form) -> Result<Started, ServeErro
 
 /// Runs the threads on the event mechanism named `dispatch`.
 fn run_on<S: SocketService + 'static>(dispatch: &str, parts: Parts<S>, form: Form) -> io::Result<()> {
-    let is_pool = matches!(form, Form::Fixed { .. });
-    on_mechanism!(dispatch, Found => run::<Found, S>(parts, is_pool, move |first| begin(first, form)))
+    let pool = match form {
+        Form::Fixed { idle, .. } => Some(idle),
+        Form::Acceptor(_) => None,
+    };
+    on_mechanism!(dispatch, Found => run::<Found, S>(parts, pool, move |first| begin(first, form)))
 }
 
 /// The work of the first thread.
@@ -125,12 +158,12 @@ where
     S: SocketService + 'static,
 {
     match form {
-        Form::Fixed { threads, batch } => {
+        Form::Fixed { threads, batch, .. } => {
             for _ in 0..threads {
                 first.spawn(move |thread| accept_and_serve(thread, batch));
             }
         }
-        Form::Acceptor => accept_and_start(first),
+        Form::Acceptor(how) => accept_and_start(first, how),
     }
 }
 
@@ -154,7 +187,7 @@ where
 }
 
 /// The work of Knot-A's acceptor.
-fn accept_and_start<M, S>(acceptor: &mut UserThread<'_, M, S>)
+fn accept_and_start<M, S>(acceptor: &mut UserThread<'_, M, S>, how: Acceptor)
 where
     M: Mechanism + 'static,
     S: SocketService + 'static,
@@ -167,6 +200,8 @@ where
         for arrived in taken {
             acceptor.spawn(move |thread| thread.serve(arrived));
         }
-        acceptor.let_others_run();
+        if how == Acceptor::Yields {
+            acceptor.let_others_run();
+        }
     }
 }

@@ -55,7 +55,7 @@ use crate::driver::kernel_threads::{AcceptingThread, Controller, Group, ServingT
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
 use crate::driver::waiters::{Waiters, readable, sleep};
-use crate::ground::choices::{Choice, PROCESSES, Processes, WAKE, Wake};
+use crate::ground::choices::{Choice, IDLE_SESSIONS, IdleSessions, PROCESSES, Processes, WAKE, Wake};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
@@ -100,7 +100,7 @@ pub const MP: Architecture = Architecture {
     descriptors: |config| config.open_files() + most_workers(config) * DESCRIPTORS_PER_WORKER,
     spreads: true,
     uses: &[Choice::Overload],
-    settings: &[&WAKE, &PROCESSES, &spares::MINIMUM, &spares::MAXIMUM],
+    settings: &[&WAKE, &PROCESSES, &IDLE_SESSIONS, &spares::MINIMUM, &spares::MAXIMUM],
     fits,
     start,
     work: Some(work),
@@ -165,6 +165,7 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
         acceptor: plan.acceptor(Share::alone(usize::MAX)),
         turned_away: 0,
         reclaims: Reclaims::default(),
+        idle_sessions: config.chosen.get(&IDLE_SESSIONS).unwrap_or_default(),
         control,
         board: board.clone(),
         stop: stop.clone(),
@@ -196,6 +197,7 @@ struct Parent {
     /// Connections turned away so far.
     turned_away: u64,
     reclaims: Reclaims,
+    idle_sessions: IdleSessions,
     control: Option<AcceptControl>,
     board: Board,
     stop: Stop,
@@ -236,7 +238,7 @@ impl Parent {
             self.fleet.start(place).map_err(io::Error::other)?;
         }
         let mut look = clock.now() + LOOK_EVERY;
-        let mut watch = full_pool::Watch::default();
+        let mut watch = full_pool::Watch::over(self.idle_sessions);
         self.control.iter().for_each(AcceptControl::watch_from_this_thread);
         while !self.stop.asked() {
             let now = clock.now();
@@ -454,7 +456,8 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let share = Share::alone(share);
     let group =
         Group::among_processes(waiters, listeners, share.clone(), idle, ByParent(Arc::clone(&worker.slot)));
-    let group = Arc::new(group.map_err(system("make an eventfd"))?);
+    let idle_sessions = config.chosen.get(&IDLE_SESSIONS).unwrap_or_default();
+    let group = Arc::new(group.map_err(system("make an eventfd"))?.with_idle_sessions(idle_sessions));
     let service = service(&worker);
     let (gauges, totals, log) = (Arc::clone(&group), service.clone(), worker.plan.log());
     let board = worker.board(move |counters: &mut Counters| {

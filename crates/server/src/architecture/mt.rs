@@ -37,7 +37,7 @@ use crate::connections::slots::Share;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
-use crate::ground::choices::{Choice, Switch, WAKE, Wake, named};
+use crate::ground::choices::{Choice, IDLE_SESSIONS, Switch, WAKE, Wake, named};
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
@@ -84,7 +84,7 @@ pub const MT: Architecture = Architecture {
     descriptors: |config| config.open_files() + pool(config) * descriptors_per_thread(config),
     spreads: true,
     uses: &[Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
-    settings: &[&WAKE, &THREADS],
+    settings: &[&WAKE, &THREADS, &IDLE_SESSIONS],
     fits,
     start,
     work: None,
@@ -134,7 +134,7 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
     let group = Group::new(sets, share, wake).map_err(system("make the waiters"))?;
-    let group = Arc::new(group);
+    let group = Arc::new(group.with_idle_sessions(config.chosen.get(&IDLE_SESSIONS).unwrap_or_default()));
     let service = plan.costly(SharedSite::new(plan.hosts()));
     // The board outlives the group, and must not keep its listeners open.
     let (gauges, totals) = (Arc::downgrade(&group), service.clone());
@@ -199,10 +199,11 @@ fn refuse_what_only_a_pool_has(config: &ServeConfig) -> Result<(), ServeError> {
         accepted: "only --threads pool has it: per connection, one thread accepts and starts the others"
             .to_owned(),
     };
-    match (config.workers, config.chosen.get(&WAKE)) {
-        (Some(workers), _) => Err(refusal("--workers", workers.to_string())),
-        (None, Some(wake)) => Err(refusal("--wake", wake.to_string())),
-        (None, None) => Ok(()),
+    match (config.workers, config.chosen.get(&WAKE), config.chosen.get(&IDLE_SESSIONS)) {
+        (Some(workers), ..) => Err(refusal("--workers", workers.to_string())),
+        (None, Some(wake), _) => Err(refusal("--wake", wake.to_string())),
+        (None, None, Some(idle)) => Err(refusal("--idle-sessions", idle.to_string())),
+        (None, None, None) => Ok(()),
     }
 }
 

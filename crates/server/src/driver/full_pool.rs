@@ -10,13 +10,14 @@
 //!
 //! Busy members come free by themselves, so a full pool refuses nobody at first: connections wait in the accept queue,
 //! as in every server with a pool. Idle connections make room for connections that keep waiting. A pool that has taken
-//! no connection for [`STILL`] turns newcomers away.
+//! no connection for [`STILL`] turns newcomers away. With [`IdleSessions::Stay`] it does neither: connections wait.
 //!
 //! Owns the decision and its times. A [`Pool`] reports the state of its members.
 
 use base::Nanos;
 
 use crate::connections::accept::RECLAIM_PAUSE;
+use crate::ground::choices::IdleSessions;
 
 /// The interval of checks for a full pool while some members are busy. It bounds the delay until a newcomer's wait is
 /// noticed. Twenty checks a second cost nothing.
@@ -67,9 +68,15 @@ pub struct Watch {
     rests_until: Nanos,
     /// At the last check all members were busy and connections waited.
     waited: bool,
+    idle: IdleSessions,
 }
 
 impl Watch {
+    /// Watches over a pool whose idle connections give way, or stay.
+    pub fn over(idle: IdleSessions) -> Watch {
+        Watch { idle, ..Watch::default() }
+    }
+
     /// Returns the terms of the sleep before the next check.
     pub fn sleep(&mut self, pool: &impl Pool, now: Nanos) -> Sleep {
         let State { serves, has_free, .. } = pool.state();
@@ -89,6 +96,8 @@ impl Watch {
         let still_at = last_taken.saturating_add(STILL);
         self.rests_until = if has_free {
             now + RECLAIM_PAUSE
+        } else if self.idle == IdleSessions::Stay {
+            now + LOOK_EVERY
         } else if !std::mem::replace(&mut self.waited, true) {
             now + PATIENCE
         } else if pool.reclaim(now) {
@@ -156,6 +165,15 @@ mod tests {
             assert_eq!(watch.sleep(&full, now), Sleep { queues: false, until: Some(now + rest) });
             now += rest;
         }
+    }
+
+    #[test]
+    fn connections_of_a_pool_that_stay_are_left_alone() {
+        let (mut watch, mut full) = (Watch::over(IdleSessions::Stay), pool(true, false, 2));
+        for look in 0..100 {
+            watch.attend(&mut full, NOW + STILL * look);
+        }
+        assert_eq!((full.reclaimed, full.turned_away), (0, 0));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!
 //! A thread tries a listener before it waits for it. [`Waiters`] is the strategy that wakes waiting threads.
 //! [`full_pool`](super::full_pool) decides for connections that wait while every thread is busy. An idle connection
-//! gives way to others that its own thread has taken, or that wait in an accept queue of that thread's own.
+//! gives way to others that its own thread has taken, or that wait in an accept queue of that thread's own. With
+//! [`IdleSessions::Stay`] none gives way.
 //!
 //! Owns accepting by many threads, and their sleep. Does not start threads; an architecture does.
 //!
@@ -44,7 +45,7 @@ use super::waiters::{self, Waiters, readable, sleep};
 use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::slots::Share;
-use crate::ground::choices::Wake;
+use crate::ground::choices::{IdleSessions, Wake};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::instructions;
 use crate::ground::listener::{Listener, are_passed_on};
@@ -59,6 +60,7 @@ pub struct Group {
     waiters: Waiters,
     share: Share,
     idle: IdleThreads,
+    idle_sessions: IdleSessions,
     /// Threads that are about to accept or wait for a connection, including threads that have not run yet.
     free: AtomicUsize,
     /// The time when a thread last took a connection.
@@ -136,6 +138,7 @@ impl Group {
             waiters,
             share,
             idle,
+            idle_sessions: IdleSessions::default(),
             free: AtomicUsize::new(0),
             last_taken: AtomicU64::new(clock.now().0),
             taken: AtomicU64::new(0),
@@ -150,6 +153,16 @@ impl Group {
         })
     }
 
+    /// Makes idle connections give way to others, or stay.
+    pub fn with_idle_sessions(self, idle_sessions: IdleSessions) -> Group {
+        Group { idle_sessions, ..self }
+    }
+
+    /// True if no connection ends for another one's sake.
+    fn keeps_sessions(&self) -> bool {
+        self.idle_sessions == IdleSessions::Stay
+    }
+
     /// Counts a thread that is never busy, so that the group never counts as a full pool.
     pub fn has_free_thread(&self) {
         self.free.fetch_add(1, Ordering::Relaxed);
@@ -157,6 +170,9 @@ impl Group {
 
     /// Makes the thread with the longest-idle connection close it, if another is still `wanting` for its place.
     pub fn reclaim(&self, wanting: impl FnOnce() -> bool, counts: &mut LoopCounts) -> Reclaimed {
+        if self.keeps_sessions() {
+            return Reclaimed::None;
+        }
         let reclaimed = self.idle.reclaim(self.clock.now(), wanting);
         counts.reclaimed += u64::from(reclaimed == Reclaimed::One);
         reclaimed
@@ -245,7 +261,7 @@ impl Group {
         board: &Board,
     ) -> io::Result<()> {
         let mut pool = KernelPool { group: self, acceptor, board };
-        let mut watch = full_pool::Watch::default();
+        let mut watch = full_pool::Watch::over(self.idle_sessions);
         control.iter().for_each(AcceptControl::watch_from_this_thread);
         let processors = sys::cpu::allowed()?.len();
         while !asked.asked() {
@@ -324,7 +340,7 @@ pub struct ServingThread<'a, S> {
     group: &'a Group,
     lender: RefCell<Lender<S>>,
     board: Board,
-    /// An accept queue that no other thread accepts from.
+    /// An accept queue that no other thread accepts from, if an idle connection gives way to those that wait there.
     own_queue: &'a [Listener],
     /// The poll set, kept to reuse its memory.
     set: Vec<PollFd>,
@@ -350,7 +366,8 @@ impl<'a, S: SocketService> ServingThread<'a, S> {
         let mut batch = batch.into_iter();
         while let Some(arrived) = batch.next() {
             let ServingThread { group, lender, board, own_queue, set, leaving: left } = &mut *self;
-            let (lender, others_wait, leaving) = (&*lender, batch.len() > 0, None);
+            let others_wait = batch.len() > 0 && !group.keeps_sessions();
+            let (lender, leaving) = (&*lender, None);
             let mut sleeper = Sleeper { group, lender, board, own_queue, others_wait, set, leaving };
             serve(arrived, lender, &mut sleeper);
             *left = sleeper.leaving;
@@ -386,7 +403,7 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
         index: usize,
     ) -> io::Result<AcceptingThread<'a, S>> {
         let group = serving.group;
-        if group.has_queues_of_their_own() {
+        if group.has_queues_of_their_own() && !group.keeps_sessions() {
             serving.own_queue = group.listeners_of(index);
         }
         let waiter = group.waiters.waiter(index, group.listeners_of(index), group.stop.descriptor())?;
@@ -503,91 +520,4 @@ impl Drop for Free<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpStream;
-    use std::os::fd::AsRawFd;
-
-    use base::Limit;
-    use http1::server::Settings;
-
-    use super::*;
-    use crate::connections::accept::{AcceptLimit, LiveLimit};
-    use crate::connections::refusals::Refusals;
-    use crate::connections::settings::LiveSettings;
-    use crate::driver::full_pool::Pool;
-    use crate::ground::listener::{connect, listen};
-    use crate::refusal_loop::Unavailable;
-
-    fn group(share: &Share, wake: Wake) -> Group {
-        let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();
-        Group::new(vec![listeners], share.clone(), wake).unwrap()
-    }
-
-    fn acceptor(share: Share, refusals: Option<Refusals>) -> Acceptor {
-        Acceptor::new(LiveLimit::new(AcceptLimit::Fixed(Limit::AtMost(1))), share, refusals)
-    }
-
-    fn thread(group: &Group, acceptor: Acceptor) -> AcceptingThread<'_, Unavailable> {
-        let settings = LiveSettings::new(Settings::default());
-        let lender = Lender::new(Unavailable, settings, None, group.clock(), 1);
-        AcceptingThread::new(ServingThread::new(group, lender, Board::default()), acceptor, 0).unwrap()
-    }
-
-    #[test]
-    fn thread_without_connection_is_free_from_the_start() {
-        let share = Share::alone(4);
-        let group = group(&share, Wake::Exclusive);
-        let address = group.listeners[0].address;
-        let mut thread = thread(&group, acceptor(share, None));
-        let free = || group.free.load(Ordering::Relaxed);
-        assert_eq!(free(), 1, "it has not run yet, so that the pool is not full");
-        for _ in 0..2 {
-            let client = TcpStream::connect(address).unwrap();
-            let batch = thread.accept_n().unwrap();
-            assert_eq!((batch.len(), free()), (1, 0));
-            drop(client);
-        }
-        group.end_within(Nanos::ZERO);
-        assert!(thread.accept_n().unwrap().is_empty());
-        assert_eq!(free(), 1);
-        drop(thread);
-        assert_eq!(free(), 0);
-    }
-
-    #[test]
-    fn every_inherited_listener_has_a_thread() {
-        let mut listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 5, false).unwrap().into_iter();
-        let sets = [2, 2, 1].map(|size| listeners.by_ref().take(size).collect::<Vec<_>>());
-        let group = Group::new(sets.into(), Share::alone(4), Wake::Reuseport).unwrap();
-        let sockets = |of: &[Listener]| of.iter().map(|one| one.socket.as_raw_fd()).collect::<Vec<_>>();
-        let accepted_from = (0..3).flat_map(|index| sockets(group.listeners_of(index))).collect::<Vec<_>>();
-        assert_eq!((accepted_from, group.has_queues_of_their_own()), (sockets(&group.listeners), true));
-    }
-
-    #[test]
-    fn late_connections_are_added_up_over_all_threads() {
-        let share = Share::alone(4);
-        let group = group(&share, Wake::Exclusive);
-        for (refused, total) in [(3, 3), (0, 3), (2, 5)] {
-            let mut thread = thread(&group, acceptor(share.clone(), None));
-            thread.serving.lender.get_mut().counts.late_connections = refused;
-            thread.serving.publish();
-            assert_eq!(group.late_connections.load(Ordering::Relaxed), total);
-        }
-    }
-
-    #[test]
-    fn those_that_are_turned_away_have_left_the_queue() {
-        let share = Share::alone(1);
-        let group = group(&share, Wake::All);
-        let _open = share.take().unwrap();
-        let taken = || group.taken.load(Ordering::Relaxed);
-        let mut acceptor = acceptor(share, Some(Refusals::new().unwrap()));
-        let _clients = connect(&group.listeners[0], 2);
-        KernelPool { group: &group, acceptor: &mut acceptor, board: &Board::default() }
-            .turn_away(Nanos::ZERO);
-        assert_eq!(taken(), 1);
-        thread(&group, acceptor).make_room(Short::Connections, Nanos::ZERO).unwrap();
-        assert_eq!(taken(), 2);
-    }
-}
+mod tests;

@@ -39,6 +39,7 @@ use super::socket_service::SocketService;
 use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::idle::IdleList;
 use crate::connections::overload_control::AcceptControl;
+use crate::ground::choices::IdleSessions;
 use crate::ground::listener::Listener;
 
 /// Address space of a stack. In a development build the deepest paths use a quarter of it: 128 fields, 60 ranges, the
@@ -68,6 +69,8 @@ struct Shared<M, S> {
     listeners: RefCell<Vec<Listener>>,
     acceptor: RefCell<Acceptor>,
     control: RefCell<Option<AcceptControl>>,
+    /// Idle connections give way to others, or stay.
+    idle_sessions: IdleSessions,
     /// Threads whose connections are idle.
     idle: RefCell<IdleList>,
     /// Threads that must give up their idle connections.
@@ -124,6 +127,9 @@ impl<M, S: SocketService> Shared<M, S> {
 
     /// Makes the thread with the longest-idle connection close it. Returns false if none is idle.
     fn reclaim(&self, now: Nanos) -> bool {
+        if self.idle_sessions == IdleSessions::Stay {
+            return false;
+        }
         let mut idle = self.idle.borrow_mut();
         let Some(longest) = idle.longest(now) else { return false };
         idle.leave(longest);

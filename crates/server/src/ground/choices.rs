@@ -1,8 +1,10 @@
 //! Choices that several architectures offer, and their names on the command line.
 
+mod idle_sessions;
 mod processes;
 mod wake;
 
+pub use idle_sessions::{IDLE_SESSIONS, IdleSessions};
 pub use processes::{PROCESSES, Processes};
 pub use wake::{WAKE, Wake};
 

@@ -24,7 +24,7 @@ pub(super) struct Sleeper<'a, 'group, S> {
     pub(super) lender: &'a RefCell<Lender<S>>,
     pub(super) board: &'a Board,
     pub(super) own_queue: &'a [Listener],
-    /// The thread has taken other connections, which it serves after this one.
+    /// The thread has taken other connections, which it serves after this one, and for which it gives this one up.
     pub(super) others_wait: bool,
     pub(super) set: &'a mut Vec<PollFd>,
     /// The connection is being given up for another.
@@ -73,6 +73,7 @@ impl<S: SocketService> Waiter for Sleeper<'_, '_, S> {
 
     fn sessions(&self) -> Sessions {
         match &self.group.controller {
+            _ if self.group.keeps_sessions() => Sessions::default(),
             Some(controller) => controller.sessions(),
             None => Instructions::read(&self.group.instructions).sessions,
         }

@@ -18,6 +18,7 @@ use crate::driver::event_loop::{Parts, STOP, TIMER_SLOT, listener_token};
 use crate::driver::full_pool::{self, Pool, Sleep, State};
 use crate::driver::lender::Lender;
 use crate::driver::socket_service::SocketService;
+use crate::ground::choices::IdleSessions;
 use crate::ground::counters::{Board, Counters};
 use crate::ground::listener::Listener;
 use crate::ground::stop::Stop;
@@ -49,23 +50,23 @@ struct Scheduler<M, S> {
     board: Board,
     stop: Stop,
     drain_timeout: Nanos,
-    /// The number of threads is fixed, so all of them can be busy.
-    is_pool: bool,
+    /// The number of threads is fixed, so all of them can be busy. Then idle connections give way, or stay.
+    pool: Option<IdleSessions>,
     watch: full_pool::Watch,
 }
 
-/// Runs `first` and the threads that it starts, until all have ended. `is_pool` says that their number is fixed and
-/// each of them accepts. Blocks.
+/// Runs `first` and the threads that it starts, until all have ended. `pool` is given if their number is fixed and each of
+/// them accepts. Blocks.
 ///
 /// # Errors
 /// The mechanism cannot be set up, or fails because of a bug of Inrush; or the threads end without having been told to
 /// stop.
 pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
     parts: Parts<S>,
-    is_pool: bool,
+    pool: Option<IdleSessions>,
     first: impl FnOnce(&mut UserThread<'_, M, S>) + 'static,
 ) -> io::Result<()> {
-    let mut this = Scheduler::<M, S>::new(parts, is_pool)?;
+    let mut this = Scheduler::<M, S>::new(parts, pool)?;
     this.spawn(Box::new(first));
     loop {
         this.run_the_runnable();
@@ -81,7 +82,7 @@ pub fn run<M: Mechanism + 'static, S: SocketService + 'static>(
 }
 
 impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
-    fn new(parts: Parts<S>, is_pool: bool) -> io::Result<Self> {
+    fn new(parts: Parts<S>, pool: Option<IdleSessions>) -> io::Result<Self> {
         let clock = RealClock::new();
         let mut dispatcher = Dispatcher::configured(&parts.mechanism)?;
         for (index, listener) in parts.arrivals.listeners.iter().enumerate() {
@@ -96,6 +97,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             listeners: RefCell::new(listeners),
             acceptor: RefCell::new(acceptor),
             control: RefCell::new(control),
+            idle_sessions: pool.unwrap_or_default(),
             idle: RefCell::default(),
             reclaimed: RefCell::default(),
             ready: Cell::new(true),
@@ -121,8 +123,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             board: parts.board,
             stop: parts.stop,
             drain_timeout: parts.drain_timeout,
-            is_pool,
-            watch: full_pool::Watch::default(),
+            pool,
+            watch: full_pool::Watch::over(pool.unwrap_or_default()),
         })
     }
 
@@ -234,7 +236,8 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
 
     /// Returns the terms of the next sleep while every thread of a pool is busy; otherwise `None`.
     fn when_full(&mut self) -> Option<Sleep> {
-        let is_full = self.is_pool && self.acceptors.is_empty() && self.shared.drain_until.get().is_none();
+        let is_full =
+            self.pool.is_some() && self.acceptors.is_empty() && self.shared.drain_until.get().is_none();
         is_full.then(|| self.watch.sleep(&&*self.shared, self.now))
     }
 
@@ -264,7 +267,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         }
         if self.accepting() {
             self.runnable.extend(self.acceptors.pop());
-            self.watch = full_pool::Watch::default();
+            self.watch = full_pool::Watch::over(self.shared.idle_sessions);
         } else if self.when_full().is_some_and(|sleep| sleep.queues) && self.shared.somebody_waits() {
             self.watch.attend(&mut &*self.shared, self.now);
             self.run_the_reclaimed();

@@ -12,13 +12,14 @@ use super::{Ask, Child, Shared, Yielder};
 use crate::connections::accept::Arrived;
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
 use crate::driver::socket_service::SocketService;
+use crate::ground::choices::IdleSessions;
 
 /// The thread that is running.
 pub struct UserThread<'a, M, S> {
     pub(super) key: Key,
     pub(super) yielder: &'a Yielder,
     pub(super) shared: Rc<Shared<M, S>>,
-    /// The thread has taken other connections, which it serves after this one.
+    /// The thread has taken other connections, which it serves after this one, and for which it gives this one up.
     pub(super) others_wait: bool,
 }
 
@@ -53,7 +54,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> UserThread<'_, M, S> {
     pub fn serve_serially(&mut self, batch: Vec<Arrived>) {
         let mut batch = batch.into_iter();
         while let Some(arrived) = batch.next() {
-            self.others_wait = batch.len() > 0;
+            self.others_wait = batch.len() > 0 && self.shared.idle_sessions == IdleSessions::GiveWay;
             self.serve(arrived);
         }
     }
@@ -116,6 +117,9 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Waiter for UserThread<'
     }
 
     fn sessions(&self) -> Sessions {
+        if self.shared.idle_sessions == IdleSessions::Stay {
+            return Sessions::default();
+        }
         let control = self.shared.control.borrow();
         control.as_ref().map_or_else(Sessions::default, |control| control.instructions(1).sessions)
     }
