@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|wan|usertcp`,
-//! `cargo xtask campaign faults|suite`, `cargo xtask package`, `cargo xtask check-report` and `cargo xtask docs`.
+//! `cargo xtask campaign faults|mutants|suite`, `cargo xtask package`, `cargo xtask check-report` and `cargo xtask docs`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order. It prints
 //! ratios, because absolute figures do not travel from one machine to another. Anyone can run one again; a rival that
