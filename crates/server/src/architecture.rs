@@ -21,7 +21,7 @@ use crate::ground::choices::{Choice, Driver, Switch, URING};
 use crate::ground::error::ServeError;
 use crate::ground::setting::AnySetting;
 
-pub use definition::Architecture;
+pub use definition::{ACCEPTS_IN_FLIGHT, Architecture};
 
 /// All architectures, the default first.
 pub const ALL: &[&Architecture] = &[
@@ -227,6 +227,24 @@ fn asked_for_control(config: &ServeConfig) -> [(&'static str, Option<String>); 3
         ("--queue-target", config.queue_target.map(|target| target.to_string())),
         ("--overload-hook", config.overload_hook.map(|hook| hook.to_string())),
     ]
+}
+
+/// Returns the names of the architectures that declare the setting of this flag.
+pub fn having(flag: &str) -> Vec<&'static str> {
+    ALL.iter().filter(|known| known.has(flag)).map(|known| known.name).collect()
+}
+
+/// Returns the architectures that offer a choice, in words for help: those that do, or `not` those that do not if they
+/// are fewer. Empty if all do.
+pub fn offering(choice: Choice) -> String {
+    let (with, without): (Vec<&Architecture>, Vec<&Architecture>) =
+        ALL.iter().partition(|known| known.uses.contains(&choice));
+    let names = |some: &[&Architecture]| some.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+    match without.len() {
+        0 => String::new(),
+        fewer if fewer < with.len() => format!("not {}", names(&without)),
+        _ => names(&with),
+    }
 }
 
 /// Returns the architecture with this name.

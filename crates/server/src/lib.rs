@@ -53,7 +53,7 @@ pub use connections::clients::{ClientSettings, Network};
 pub use connections::overload_control::{Overload, QueueFigures};
 pub use connections::proxy_protocol;
 pub use ground::admin_access::{AdminAddress, Token};
-pub use ground::choices::{Driver, OverloadHook, Switch, URING, queue_target};
+pub use ground::choices::{Choice, Driver, OverloadHook, Switch, URING, queue_target};
 pub use ground::counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use ground::error::ServeError;
 pub use ground::setting::{AnySetting, Chosen, Declaration};

@@ -7,14 +7,14 @@ use server::{ClientSettings, Network};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Clients")]
 pub struct ClientFlags {
-    /// Maximum open connections of one client (not mp, smped)
+    /// Maximum open connections of one client
     ///
     /// A client is an IPv4 address, or the first 64 bits of an IPv6 address. Further connections are answered 429, or reset
     /// under TLS. The tables have a fixed size: rarely, a client is refused early. The documentation states how rarely.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), hide_short_help = true)]
     pub client_connections: Option<u32>,
 
-    /// Maximum new connections of one client, per second; as many may come at once (not mp, smped)
+    /// Maximum new connections of one client, per second; as many may come at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), hide_short_help = true)]
     pub client_rate: Option<u32>,
 

@@ -227,7 +227,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = OPERATION, hide_short_help = true)]
     pub agent_check: Option<SocketAddr>,
 
-    /// Tell the load in responses to requests that ask for it, for Envoy (ORCA): on or off (not mp, smped)
+    /// Tell the load in responses to requests that ask for it, for Envoy (ORCA): on or off
     ///
     /// Such a request has the field endpoint-load-metrics-format: TEXT.
     #[arg(long, value_name = "on|off", default_value = "off", help_heading = OPERATION, hide_short_help = true)]
@@ -297,7 +297,7 @@ pub struct ServeFlags {
     #[arg(long, help_heading = FILES, hide_short_help = true)]
     pub show_dot_files: bool,
 
-    /// Answer requests for hot small files inside the kernel (sped, per-core, tux)
+    /// Answer requests for hot small files inside the kernel
     ///
     /// Needs CAP_BPF and CAP_NET_ADMIN.
     #[arg(long, value_name = "on|off", default_value = "off", help_heading = FILES, hide_short_help = true)]
@@ -334,7 +334,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS), hide_possible_values = false, help_heading = EXPERIMENTS)]
     pub dispatch: Option<String>,
 
-    /// Driver of sped, per-core and smped, which moves the bytes: readiness (default) or completion
+    /// Driver, which moves the bytes of an event loop: readiness (default) or completion
     ///
     /// completion: the kernel carries out operations from an io_uring (Linux 6.1). It accepts no --dispatch.
     #[arg(long, value_name = "DRIVER", help_heading = EXPERIMENTS, hide_short_help = true)]
@@ -385,6 +385,47 @@ pub struct ServeFlags {
     pub architectures: ArchitectureFlags,
 }
 
+/// Adds to the help of each choice the architectures that offer it, and to that of the accept-limit its defaults.
+fn with_users(mut command: clap::Command) -> clap::Command {
+    for choice in server::Choice::ALL {
+        let users = server::architecture::offering(choice);
+        for flag in choice.flags().iter().filter(|_| !users.is_empty()) {
+            command = command.mut_arg(id(flag), |arg| {
+                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let full = format!("{help} ({users})");
+                let long = arg.get_long_help().map(|long| long.to_string().replacen(&help, &full, 1));
+                let arg = arg.help(full);
+                if let Some(long) = long { arg.long_help(long) } else { arg }
+            });
+        }
+    }
+    command.mut_arg(id("--accept-limit"), |arg| {
+        let long = arg.get_long_help().map(ToString::to_string).unwrap_or_default();
+        arg.long_help(format!("{long} Default: {}.", accept_limits()))
+    })
+}
+
+/// Returns the name by which clap knows a flag.
+fn id(flag: &str) -> String {
+    flag.trim_start_matches('-').replace('-', "_")
+}
+
+/// Returns the accept-limits of the architectures, in words: the default architecture's, then the others.
+fn accept_limits() -> String {
+    let all = server::architecture::ALL;
+    let usual = all[0].accept_limit;
+    let mut others: Vec<(AcceptLimit, Vec<&str>)> = Vec::new();
+    for known in all.iter().filter(|known| known.accept_limit != usual) {
+        match others.iter_mut().find(|(limit, _)| *limit == known.accept_limit) {
+            Some((_, names)) => names.push(known.name),
+            None => others.push((known.accept_limit, vec![known.name])),
+        }
+    }
+    let others = others.iter().map(|(limit, names)| format!("; {limit} for {}", names.join(", ")));
+    let in_flight = server::architecture::ACCEPTS_IN_FLIGHT;
+    format!("{usual}{}; {in_flight} for the completion driver", others.collect::<String>())
+}
+
 /// The flags that architectures declare.
 #[derive(Debug)]
 pub struct ArchitectureFlags {
@@ -394,17 +435,20 @@ pub struct ArchitectureFlags {
 
 impl Args for ArchitectureFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
+        let command = with_users(command);
         command.args(server::architecture::settings().into_iter().map(|setting| {
             let declaration = setting.declaration();
+            let users = server::architecture::having(declaration.flag).join(", ");
+            let help = format!("{users}: {}", declaration.help);
             let flag = clap::Arg::new(declaration.flag)
                 .long(declaration.flag.trim_start_matches('-'))
                 .value_name(declaration.value)
-                .help(declaration.help)
+                .help(help.clone())
                 .help_heading(EXPERIMENTS)
                 .hide_short_help(true)
                 .value_parser(|text: &str| setting.check(text).map(|()| text.to_owned()));
             match declaration.more {
-                Some(more) => flag.long_help(format!("{}\n\n{more}", declaration.help)),
+                Some(more) => flag.long_help(format!("{help}\n\n{more}")),
                 None => flag,
             }
         }))
@@ -439,8 +483,7 @@ pub struct LiveFlags {
     /// Maximum connections to accept in one accept phase: a number, inf or adaptive
     ///
     /// adaptive takes as many as the loop's turn has time for, and one where a thread serves what it accepts. Overload
-    /// control bounds a number by the same time. Default: adaptive; inf for tux; 10 for knot-a, seda and the completion
-    /// driver.
+    /// control bounds a number by the same time.
     #[arg(long, value_name = "N|inf|adaptive")]
     pub accept_limit: Option<AcceptLimit>,
 

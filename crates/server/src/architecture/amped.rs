@@ -71,7 +71,7 @@ static HELPERS: Setting<usize> = Setting::parsed_by(
     Declaration {
         flag: "--helpers",
         value: "N",
-        help: "amped: number of helper processes, which wait for the disk [default: 8]",
+        help: "number of helper processes, which wait for the disk [default: 8]",
         more: None,
         without: "waits for the disk itself",
         in_kernel: None,

@@ -13,7 +13,7 @@ use crate::plan::{Opening, Plan, Started};
 use crate::processes::Work;
 
 /// The accept-limit of the completion driver.
-const ACCEPTS_IN_FLIGHT: u32 = 10;
+pub const ACCEPTS_IN_FLIGHT: u32 = 10;
 
 /// One way to place the work.
 #[derive(Debug)]

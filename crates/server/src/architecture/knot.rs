@@ -60,7 +60,7 @@ named! {
 static BATCH: Setting<Batch> = Setting::new(Declaration {
     flag: "--batch",
     value: "HOW",
-    help: "knot-c: how a thread serves the connections of one accept phase: serial (default) or interleaved",
+    help: "how a thread serves the connections of one accept phase: serial (default) or interleaved",
     more: None,
     without: "does not serve batches",
     in_kernel: None,

@@ -71,7 +71,7 @@ named! {
 static THREADS: Setting<Threads> = Setting::new(Declaration {
     flag: "--threads",
     value: "SOURCE",
-    help: "mt: use a pool of threads or start one per connection: pool (default) or per-connection",
+    help: "use a pool of threads or start one per connection: pool (default) or per-connection",
     more: None,
     without: "has one thread for each loop",
     in_kernel: None,

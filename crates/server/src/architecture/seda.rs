@@ -40,7 +40,7 @@ use crate::service::SharedSite;
 static CONTROLLERS: Setting<SedaSettings> = Setting::new(Declaration {
     flag: "--seda",
     value: "NAME=VALUE,...",
-    help: "seda: settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16,percentile=anew]",
+    help: "settings of the controllers [default: target=100ms,max-threads=20,queue-threshold=16,percentile=anew]",
     more: Some(
         "percentile=kept keeps the response times from before a cut of the admission rate, as in the paper.",
     ),

@@ -107,17 +107,33 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Its name on the command line.
-    pub fn flag(self) -> &'static str {
+    /// All choices.
+    pub const ALL: [Choice; 7] = [
+        Choice::Dispatch,
+        Choice::Driver,
+        Choice::ReadAfterAccept,
+        Choice::KernelCache,
+        Choice::LoadReports,
+        Choice::ClientLimits,
+        Choice::Overload,
+    ];
+
+    /// Its flags on the command line, the one that names it first.
+    pub fn flags(self) -> &'static [&'static str] {
         match self {
-            Choice::Dispatch => "--dispatch",
-            Choice::Driver => "--driver",
-            Choice::ReadAfterAccept => "--read-after-accept",
-            Choice::KernelCache => "--kernel-cache",
-            Choice::LoadReports => "--load-reports",
-            Choice::ClientLimits => "--client-connections",
-            Choice::Overload => "--overload",
+            Choice::Dispatch => &["--dispatch"],
+            Choice::Driver => &["--driver"],
+            Choice::ReadAfterAccept => &["--read-after-accept"],
+            Choice::KernelCache => &["--kernel-cache"],
+            Choice::LoadReports => &["--load-reports"],
+            Choice::ClientLimits => &["--client-connections", "--client-rate"],
+            Choice::Overload => &["--overload", "--queue-target", "--overload-hook"],
         }
+    }
+
+    /// The flag that names it.
+    pub fn flag(self) -> &'static str {
+        self.flags()[0]
     }
 
     /// The reason why an architecture does not offer it, as the end of a sentence that begins with the architecture's

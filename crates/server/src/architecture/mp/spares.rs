@@ -18,7 +18,7 @@ pub static MINIMUM: Setting<usize> = Setting::parsed_by(
     Declaration {
         flag: "--min-spare",
         value: "N",
-        help: "mp: minimum idle worker processes; fewer idle ones start more, up to --workers [default: 5 with --max-spare]",
+        help: "minimum idle worker processes; fewer idle ones start more, up to --workers [default: 5 with --max-spare]",
         more: None,
         without: WITHOUT,
         in_kernel: None,
@@ -31,7 +31,7 @@ pub static MAXIMUM: Setting<usize> = Setting::parsed_by(
     Declaration {
         flag: "--max-spare",
         value: "N",
-        help: "mp: maximum idle worker processes; above it one ends each second [default: 10 with --min-spare]",
+        help: "maximum idle worker processes; above it one ends each second [default: 10 with --min-spare]",
         more: None,
         without: WITHOUT,
         in_kernel: None,

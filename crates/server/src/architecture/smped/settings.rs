@@ -66,7 +66,7 @@ named! {
 pub static NUMBERS: Setting<SmpedSettings> = Setting::new(Declaration {
     flag: "--smped",
     value: "NAME=VALUE,...",
-    help: "smped: settings of the dispatcher [default: \
+    help: "settings of the dispatcher [default: \
            c-max=256,p-min=2,p-max=32,initial=10,alpha=0.2,period=100ms,idle=5s]",
     more: Some(
         "c-max=adaptive: a worker is full while another would relieve it, because it is occupied and a processor is free.",
@@ -79,7 +79,7 @@ pub static NUMBERS: Setting<SmpedSettings> = Setting::new(Declaration {
 pub static SCHEDULE: Setting<Schedule> = Setting::new(Declaration {
     flag: "--schedule",
     value: "RULE",
-    help: "smped: how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random",
+    help: "how the dispatcher chooses a worker: smped (default), least-connections, round-robin or random",
     more: None,
     without: "has no dispatcher that chooses workers",
     in_kernel: None,
@@ -89,7 +89,7 @@ pub static SCHEDULE: Setting<Schedule> = Setting::new(Declaration {
 pub static HANDOFF: Setting<Handoff> = Setting::new(Declaration {
     flag: "--handoff",
     value: "HOW",
-    help: "smped: how a connection gets to its worker: fd (default) or kernel",
+    help: "how a connection gets to its worker: fd (default) or kernel",
     more: Some(
         "fd: the dispatcher accepts it and passes its descriptor. kernel: a program in the kernel chooses the worker's \
          own accept queue; needs CAP_BPF and CAP_NET_ADMIN.",

@@ -19,7 +19,7 @@ named! {
 pub static PROCESSES: Setting<Processes> = Setting::new(Declaration {
     flag: "--processes",
     value: "SOURCE",
-    help: "mp: use a pool of processes or fork one per connection: pool (default) or per-connection",
+    help: "use a pool of processes or fork one per connection: pool (default) or per-connection",
     more: None,
     without: "does not serve a connection by a process of its own",
     in_kernel: None,
