@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use base::Nanos;
-use record::load::{Handshakes, Outcomes, Retries, SCHEMA, Verdict};
+use record::load::{Handshakes, NamedRequests, Outcomes, Retries, SCHEMA, Verdict};
 use record::{Distribution, Latency, LoadResult, Manifest};
 
 use crate::measurement::assembly::Assembly;
 use crate::measurement::conclusion;
 use crate::measurement::thread_metrics::ThreadReport;
+use crate::measurement::thread_metrics::named::Named;
 use crate::measurement::verdict::{self, Evidence, LATENESS_P99_MAX};
 use crate::plan::Plan;
 use crate::plan::expected::Statuses;
@@ -69,8 +70,6 @@ pub(crate) fn result(
         unsent_packets,
         tls_failure: reports.tls_failure,
     };
-    let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
-    let records = named.iter().map(|named| named.record(beyond));
     let mut result = LoadResult {
         schema: SCHEMA.to_owned(),
         conclusion: String::new(),
@@ -81,7 +80,7 @@ pub(crate) fn result(
         outcomes: all.outcomes(),
         statuses: all.statuses().clone(),
         failed_replies: failures.into_examples(),
-        requests: plan.workload.names().iter().cloned().zip(records).collect(),
+        requests: requests(plan, &named, ended),
         retries: Retries {
             offered: again.offered(),
             in_flight_at_end: again.in_flight_at_end(),
@@ -199,6 +198,13 @@ fn observable(plan: &Plan, measured: Nanos) -> Nanos {
         Retry::Never => measured.min(config.connect_timeout.saturating_add(config.request_timeout)),
         Retry::Fixed { .. } | Retry::Exponential { .. } => measured,
     }
+}
+
+/// The records of the requests of a file, by name.
+fn requests(plan: &Plan, named: &[Named], ended: Nanos) -> BTreeMap<String, NamedRequests> {
+    let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
+    let records = named.iter().map(|named| named.record(beyond));
+    plan.workload.names().iter().cloned().zip(records).collect()
 }
 
 /// The records of the populations, by name.

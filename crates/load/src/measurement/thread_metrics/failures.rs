@@ -21,7 +21,7 @@ pub(crate) struct Failures(BTreeMap<u16, String>);
 
 /// The failed reply under way on a connection, if it will be an example.
 #[derive(Debug, Default)]
-pub(crate) struct Example(Option<Box<Vec<u8>>>);
+pub(crate) struct Example(Option<Vec<u8>>);
 
 impl Failures {
     /// Takes the example of a complete reply. Its status is not one of those kept.
@@ -59,7 +59,7 @@ impl Example {
             (Part::Head(head), kept) => {
                 let failed =
                     status(head).filter(|status| !accepted.contains(*status) && known.wants(*status));
-                *kept = failed.map(|_| Box::default());
+                *kept = failed.map(|_| Vec::new());
             }
             (Part::Content(content), Some(kept)) => {
                 let room = BYTES_MAX.saturating_sub(kept.len());

@@ -142,7 +142,7 @@ mod tests {
         let names = ["user", "city", "token"].map(str::to_owned);
         let text = Text::parse(source, &names).unwrap();
         let captured = [b"t0k".to_vec()];
-        let (draws, wall) = (&mut Draws::new(7), WallTime { seconds: 5, ..WallTime::default() });
+        let (draws, wall) = (&mut Draws::new(7), WallTime { seconds: 5 });
         let mut values = Values { data: Some(&data), row: 0, captured: &captured, counter: 41, draws, wall };
         let mut into = Vec::new();
         text.fill(&mut into, &mut values, place);
