@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use experiment::Experiment;
-use record::experiment::{Directory, RunDirectory};
+use experiment::{Experiment, ServerKind};
+use record::experiment::{Directory, Flaw, RunDirectory, TrialRecord};
 
 use crate::claims::{Judged, judge_all};
 use crate::points::{Plot, plot};
@@ -43,9 +43,47 @@ impl Analysed {
                 let value = derived.of(&trial.metrics);
                 trial.metrics.extend(value.map(|value| (derived.name.clone(), value)));
             }
+            if has_other_queue(&experiment, trial) {
+                trial.flaws.push(Flaw::SettingsDiffer);
+            }
         }
         let plots = experiment.figures.iter().map(|figure| plot(&experiment, figure, &run.trials)).collect();
         let claims = judge_all(&experiment, &run);
         Ok(Analysed { experiment, run, plots, claims })
+    }
+}
+
+/// Tells whether a record from before the read-back shows another accept queue than its file asks for. Our own servers
+/// change theirs under load, and a command may have none from the file.
+fn has_other_queue(experiment: &Experiment, trial: &TrialRecord) -> bool {
+    let Some(queue) = trial.queue.filter(|_| trial.in_force.is_none()) else { return false };
+    let server = experiment.servers.iter().find(|server| server.name == trial.server);
+    server.is_some_and(|server| {
+        let is_ours = matches!(server.kind, ServerKind::Inrush | ServerKind::Herd | ServerKind::Command);
+        let asked = server.backlog.unwrap_or(experiment.common.backlog);
+        !is_ours && server.kind != ServerKind::Installed && queue.limit != u64::from(asked)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::{InForce, QueueDepth};
+
+    #[test]
+    fn a_longer_queue_than_the_files_is_a_flaw() {
+        let file = "title = 't'\nload = [{ name = 'l', rate = '9' }]\n\
+                    server = [{ name = 'h2o', kind = 'h2o', backlog = 4096 }, { name = 'ours', backlog = 4096 }]";
+        let experiment = Experiment::parse(file).unwrap();
+        let with = |server: &str, limit| TrialRecord {
+            server: server.to_owned(),
+            queue: Some(QueueDepth { limit, ..QueueDepth::default() }),
+            ..TrialRecord::default()
+        };
+        assert!(has_other_queue(&experiment, &with("h2o", 65_535)));
+        assert!(!has_other_queue(&experiment, &with("h2o", 4096)));
+        assert!(!has_other_queue(&experiment, &with("ours", 2500)), "overload control shortens it");
+        let read_back = TrialRecord { in_force: Some(InForce::default()), ..with("h2o", 65_535) };
+        assert!(!has_other_queue(&experiment, &read_back), "the trial has judged itself");
     }
 }

@@ -13,16 +13,13 @@
 use experiment::{Claim, Experiment, Measure, Selection, Terms};
 use record::experiment::{Form, RunDirectory, Unit, Value};
 use serde::{Deserialize, Serialize};
-use statistics::{Bounds, Sample, corrected_for_many};
+use statistics::{Bounds, ERROR_MAX, Sample, corrected_for_many};
 
-use super::measure::{Found, measure};
+use super::measure::{Found, measure, uncertainty_of_capacities};
 use super::quantity;
 
 /// A claim with fewer measurements than these is not tested.
 pub const SAMPLES_MIN: usize = 3;
-
-/// The probability that any verdict of a document is wrong, at most.
-pub const ERROR_MAX: f64 = 0.05;
 
 /// The judgement of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,7 +173,8 @@ pub fn judge_together<'a>(claims: impl Iterator<Item = &'a mut Judged>) {
 }
 
 fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
-    let found = measure(experiment, claim, &run.trials);
+    let mut found = measure(experiment, claim, &run.trials);
+    found.uncertainty = uncertainty_of_capacities(claim, &run.run.capacities).unwrap_or(1.0);
     let best = match &claim.measure {
         Measure::Best(best) => best.expected.clone(),
         _ => Vec::new(),
@@ -201,11 +199,12 @@ fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
         expected: Expectation { at_least: finite(bounds.at_least), at_most: finite(bounds.at_most), best },
         scale: scale(experiment, &claim.measure),
         measured: estimate.map(|estimate| estimate.value),
-        interval: estimate.map(|estimate| [estimate.ci95.low, estimate.ci95.high]),
+        interval: estimate
+            .map(|estimate| [estimate.ci95.low / found.uncertainty, estimate.ci95.high * found.uncertainty]),
         confidence: if found.sample.count() == 0 { 0.0 } else { found.sample.confidence() },
         samples: found.sample.count(),
         left_out: found.left_out,
-        needed: found.sample.needed(),
+        needed: found.sample.needed(1),
         chance_within,
         chance_outside,
         chance: 1.0,
@@ -243,13 +242,15 @@ fn why_untested(found: &Found) -> Option<String> {
 }
 
 /// Tests both verdicts. One of the expected servers must beat all others, or one of the others all expected ones. The
-/// choice of that one counts as a number of tests (Bonferroni).
+/// choice of that one counts as a number of tests (Bonferroni). A number that capacities make uncertain must lie beyond a
+/// bound by that factor.
 fn chances(found: &Found, bounds: Bounds, tolerance: f64) -> (f64, f64) {
+    let (narrow, wide) = (bounds.moved(found.uncertainty), bounds.moved(1.0 / found.uncertainty));
     let (own, rivals) = (found.contests.len(), found.contests[0].len());
     let beats_all =
-        |contests: &Vec<Sample>| contests.iter().map(|one| bounds.chance_within(one)).fold(0.0, f64::max);
+        |contests: &Vec<Sample>| contests.iter().map(|one| narrow.chance_within(one)).fold(0.0, f64::max);
     let loses_to = |rival: usize| {
-        let bounds = bounds.widened(tolerance);
+        let bounds = wide.widened(tolerance);
         found.contests.iter().map(|contests| bounds.chance_outside(&contests[rival])).fold(0.0, f64::max)
     };
     let within = found.contests.iter().map(beats_all).fold(1.0, f64::min) * own as f64;
@@ -328,7 +329,18 @@ mod tests {
     use super::*;
 
     fn found(sample: Sample) -> Found {
-        Found { contests: vec![vec![sample.clone()]], sample, left_out: 0, note: String::new() }
+        let contests = vec![vec![sample.clone()]];
+        Found { contests, sample, left_out: 0, uncertainty: 1.0, note: String::new() }
+    }
+
+    #[test]
+    fn uncertain_capacities_move_the_bounds_of_a_ratio() {
+        let sample = Sample::Products([0.99, 1.0, 1.01].map(|noise| noise * 1.3).to_vec());
+        let of = |uncertainty| chances(&Found { uncertainty, ..found(sample.clone()) }, AT_LEAST, 0.0);
+        assert!(of(1.0).0 <= ERROR_MAX && of(1.2).0 > ERROR_MAX, "1.3 over 1.2 is at least 1.2 only by 1.08");
+        let below = Sample::Products([0.99, 1.0, 1.01].map(|noise| noise * 1.1).to_vec());
+        let of = |uncertainty| chances(&Found { uncertainty, ..found(below.clone()) }, AT_LEAST, 0.0);
+        assert!(of(1.0).1 <= ERROR_MAX && of(1.2).1 > ERROR_MAX);
     }
 
     const AT_LEAST: Bounds = Bounds { at_least: 1.2, at_most: f64::INFINITY };

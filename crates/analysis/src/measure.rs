@@ -5,7 +5,7 @@
 //! repetition.
 
 use experiment::{Best, Claim, Curve, Experiment, Measure, Selection, Two};
-use record::experiment::TrialRecord;
+use record::experiment::{CapacityRecord, TrialRecord, Value};
 use statistics::{Sample, complete, crossing, knee, log_slope_through, mean, median};
 
 use super::select::{Placed, chosen, key, names, number, ratios};
@@ -20,14 +20,36 @@ pub struct Found {
     pub contests: Vec<Vec<Sample>>,
     /// Selected trials that have a flaw, or lack the metric.
     pub left_out: usize,
+    /// The factor by which the number may be wrong because capacities are not known better, at least 1. No repetition
+    /// shows it: all have the same capacities.
+    pub uncertainty: f64,
     /// A further remark, a phrase; may be empty.
     pub note: String,
 }
 
 impl Found {
     fn of(sample: Sample, left_out: usize, note: &str) -> Found {
-        Found { contests: vec![vec![sample.clone()]], sample, left_out, note: note.to_owned() }
+        let contests = vec![vec![sample.clone()]];
+        Found { contests, sample, left_out, uncertainty: 1.0, note: note.to_owned() }
     }
+}
+
+/// Returns the factor by which a ratio of two servers' shares may be wrong: each is offered multiples of its own
+/// capacity, and a capacity that is a tenth too high makes its load a tenth too great. `None` for other claims.
+pub fn uncertainty_of_capacities(claim: &Claim, capacities: &[CapacityRecord]) -> Option<f64> {
+    let Measure::Ratio(two) = &claim.measure else { return None };
+    let of_capacity = |selection: &Selection| {
+        let name = selection.0.get("server")?;
+        let is_it = |known: &&CapacityRecord| name.matches(&Value::Text(known.server.clone()));
+        capacities.iter().find(is_it)
+    };
+    let pair = [of_capacity(&two.of)?, of_capacity(&two.over)?];
+    let is_share = two.metric == "good_share" && pair[0].server != pair[1].server;
+    let half_width = |known: &CapacityRecord| {
+        let [low, high] = known.interval_per_s;
+        if low > 0.0 && high >= low { (high / low).sqrt() } else { 1.0 }
+    };
+    is_share.then(|| pair.into_iter().map(half_width).product())
 }
 
 /// Measures the quantity of a claim.
@@ -177,12 +199,11 @@ fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Foun
         let note = why.as_deref().unwrap_or("there is no server to compare with");
         return Found::of(Sample::Products(Vec::new()), left_out, note);
     };
-    Found { sample, contests, left_out, note: format!("{} against {}", own[0], rivals[0]) }
+    Found { sample, contests, left_out, uncertainty: 1.0, note: format!("{} against {}", own[0], rivals[0]) }
 }
 
 fn of_server(name: &str) -> Selection {
     use experiment::Matcher;
-    use record::experiment::Value;
     let matcher = Matcher::AnyOf(vec![Value::Text(name.to_owned())]);
     Selection([("server".to_owned(), matcher)].into())
 }

@@ -58,6 +58,8 @@ pub fn by_place<'a>(trials: &[&'a TrialRecord], x: &str) -> Vec<Vec<&'a TrialRec
 pub type Placed = (u32, Vec<String>, Option<f64>);
 
 /// Divides the metric of one group by that of the other, trial by trial, with the repetition and the place of the first.
+/// If every ratio is infinite, or every one is 0, a rate of 0 counts as half an event in the measured time: the ratio is
+/// then at least that, and has a spread to test it by.
 /// Paired trials share the repetition and the place along everything that both groups have, except for the coordinates
 /// that the selections set apart. If several trials of the other group fit, the median of their numbers counts. A pair
 /// without two numbers has no ratio.
@@ -76,10 +78,27 @@ pub fn ratios(
     for trial in over {
         beside.entry(key(trial, &names)).or_default().extend(number(trial, metric));
     }
-    let pair = |trial: &&TrialRecord| {
-        let other = statistics::median(beside.get(&key(trial, &names))?);
-        let (repeat, place) = key(trial, &all);
-        Some((repeat, place, number(trial, metric).and_then(|own| statistics::ratio(own, other))))
+    let pairs = |least: &dyn Fn(&TrialRecord) -> Option<f64>| -> Vec<Placed> {
+        let pair = |trial: &&TrialRecord| {
+            let other = statistics::median(beside.get(&key(trial, &names))?);
+            let (repeat, place) = key(trial, &all);
+            let at_least = |rate: f64| least(trial).filter(|least| rate < *least).unwrap_or(rate);
+            let ratio = |own: f64| statistics::ratio(at_least(own), at_least(other));
+            Some((repeat, place, number(trial, metric).and_then(ratio)))
+        };
+        of.iter().filter_map(pair).collect()
     };
-    of.iter().filter_map(pair).collect()
+    let measured = pairs(&|_| None);
+    let mut known = measured.iter().filter_map(|(_, _, ratio)| *ratio);
+    let is_endless = |ratio: f64| ratio == 0.0 || ratio.is_infinite();
+    match known.next().filter(|first| is_endless(*first) && known.all(|ratio| ratio == *first)) {
+        Some(_) => pairs(&|trial| half_an_event(trial, metric)),
+        None => measured,
+    }
+}
+
+/// The rate of half an event in a trial's measured time; `None` for a metric that is no rate.
+fn half_an_event(trial: &TrialRecord, metric: &str) -> Option<f64> {
+    let time_s = trial.client.as_ref()?.duration_s;
+    (metric.ends_with("_per_s") && time_s > 0.0).then(|| 0.5 / time_s)
 }

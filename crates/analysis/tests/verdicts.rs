@@ -189,3 +189,43 @@ fn ten_claims_together_are_rarely_wrong_anywhere() {
     // At the bound itself one of both verdicts is right, and each comes with at most 5 %.
     assert!(alone.iter().all(|share| *share <= 2.0 * WRONG_MAX), "{alone:?}");
 }
+
+/// A client's result over three seconds, of which the analysis reads the measured time alone.
+fn client() -> record::LoadResult {
+    let none = record::Distribution::default();
+    serde_json::from_value(json!({
+        "schema": record::load::SCHEMA, "duration_s": 3.0, "offered": 0, "in_flight_at_end": 0, "not_due_at_end": 0,
+        "outcomes": {}, "connections": { "attempted": 0, "established": 0, "sockets_peak": 0 },
+        "offered_per_s": 0.0, "sent_per_s": 0.0, "replies_per_s": 0.0, "goodput_per_s": 0.0,
+        "content_bytes_per_s": 0.0, "latency_intended_ns": none, "latency_sent_ns": none, "connect_ns": none,
+        "lateness_ns": none, "generator_cpu": 0.0, "populations": {}, "series": [], "verdict": "valid",
+        "reasons": [], "manifest": record::Manifest::default(),
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_ratio_to_nothing_is_decided_by_three_trials() {
+    let judged = |bounds: &str, of_b: f64| {
+        let mut run = template();
+        let pattern = TrialRecord { client: Some(client()), ..run.trials.remove(0) };
+        for (repeat, goodput) in (0..).zip([16_500.0, 16_200.0, 16_900.0]) {
+            run.trials.extend([("a", goodput), ("b", of_b)].map(|(server, goodput)| TrialRecord {
+                server: server.to_owned(),
+                axes: BTreeMap::from([("x".to_owned(), Value::Number(1.0))]),
+                repeat,
+                metrics: BTreeMap::from([("goodput_per_s".to_owned(), goodput)]),
+                ..pattern.clone()
+            }));
+        }
+        judge_all(&experiment(3, 1, &ratio(bounds)), &run).remove(0)
+    };
+    let endless = judged("at-least = 2", 0.0);
+    assert_eq!(endless.judged, Judgement::Reproduced, "{endless:?}");
+    assert!(
+        (90_000.0..110_000.0).contains(&endless.measured.unwrap()),
+        "half a reply in three seconds: {endless:?}"
+    );
+    assert_eq!(judged("at-most = 2", 0.0).judged, Judgement::Refuted);
+    assert_eq!(judged("at-least = 1.9", 16_000.0 / 2.0).judged, Judgement::Reproduced);
+}

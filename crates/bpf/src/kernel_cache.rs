@@ -1,4 +1,4 @@
-//! Answers to hot requests from inside the kernel, on the server's own connections (TUX; Brecht 2004, section 3.3).
+//! Answers to hot requests from inside the kernel, on the server's own connections (TUX; Brecht 2004, section 4.3).
 //!
 //! ```text
 //!              ┌──────────────── kernel ─────────────────┐        ┌──── server ────┐

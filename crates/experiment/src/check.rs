@@ -9,10 +9,11 @@ use super::claim::{Claim, Measure};
 use super::load::OF_CAPACITY;
 use super::nearest::proposal;
 use super::template::{Matcher, Selection, placeholders};
-use super::{Experiment, Figure, LoadSpec, LogAxes, Rate, ServerKind, ServerSpec, fill};
+use super::{Experiment, Figure, LoadSpec, LogAxes, Package, Rate, ServerKind, ServerSpec, fill};
 
 /// Names in braces that the lab replaces in a command.
-const OF_A_COMMAND: [&str; 8] = ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus"];
+const OF_A_COMMAND: [&str; 9] =
+    ["address", "ip", "port", "root", "folder", "backlog", "connections", "cpus", "apps"];
 
 /// Most trials of an experiment, all combinations counted; those that come with the program have up to 1200. A file of a
 /// few lines could otherwise ask for more points than memory holds.
@@ -156,15 +157,17 @@ impl<'a> Check<'a> {
             self.require(ours || fronts || server.flags.is_empty(), || {
                 format!("server '{name}': flags go with behind, kind = \"inrush\" and kind = \"herd\"")
             });
-            self.require(is_command || !fronts, || {
-                format!("server '{name}': behind goes with kind = \"command\"")
+            let is_proxy = is_command || server.package == Some(Package::Haproxy);
+            self.require(is_proxy || !fronts, || {
+                format!("server '{name}': behind goes with kind = \"command\" and package = \"haproxy\"")
             });
+            self.package(server);
             self.require(is_inrush || server.live_accept_limit.is_none(), || {
                 format!("server '{name}': live-accept-limit goes with kind = \"inrush\"")
             });
-            let speaks_tls = is_inrush || server.kind == ServerKind::Nginx;
-            self.require(speaks_tls || self.experiment.common.tls.is_none(), || {
-                format!("server '{name}': tls goes with kind = \"inrush\" and kind = \"nginx\"")
+            let is_nginx = server.kind == ServerKind::Nginx || server.package == Some(Package::Nginx);
+            self.require(is_inrush || is_nginx || self.experiment.common.tls.is_none(), || {
+                format!("server '{name}': tls goes with inrush and nginx")
             });
             self.require(server.backlog.is_none_or(|length| (1..=65535).contains(&length)), || {
                 format!("server '{name}': backlog: expected a whole number from 1 to 65535")
@@ -199,6 +202,27 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// A packaged server keeps what its package says.
+    fn package(&mut self, server: &ServerSpec) {
+        let (name, is_installed) = (&server.name, server.kind == ServerKind::Installed);
+        self.require(is_installed == server.package.is_some(), || {
+            format!("server '{name}': a package goes with kind = \"installed\" and with no other")
+        });
+        self.require(!is_installed || server.backlog.is_none(), || {
+            format!("server '{name}': backlog goes with other kinds; an installed server has its package's")
+        });
+        let needs_one = server.package == Some(Package::Haproxy) && server.behind.is_empty();
+        self.require(!needs_one, || {
+            format!("server '{name}': package = \"haproxy\" needs a server behind it: behind = [1.0]")
+        });
+        self.require(server.kind.serves() || server.guard.is_none(), || {
+            format!("server '{name}': a herd serves nobody; leave guard out")
+        });
+        self.require(server.kind == ServerKind::Inrush || !server.may_cut_sessions, || {
+            format!("server '{name}': may-cut-sessions goes with kind = \"inrush\"")
+        });
+    }
+
     fn loads(&mut self) {
         let serving = self.experiment.servers.iter().filter(|server| server.kind.serves()).count();
         let none = self.experiment.loads.is_empty();
@@ -217,6 +241,16 @@ impl<'a> Check<'a> {
                 };
                 self.mistakes.push(format!("load '{}': rate: {wrong}", load.name));
             }
+        }
+        for load in &self.experiment.loads {
+            let Some(of) = &load.capacity_of else { continue };
+            self.known(&format!("load '{}': capacity-of: server", load.name), of, self.server_names());
+            self.require(load.is_relative(), || {
+                format!(
+                    "load '{}': capacity-of goes with a rate that is a multiple of the capacity",
+                    load.name
+                )
+            });
         }
         self.outages();
         let passes_by = self.experiment.loads.iter().any(|load| load.stack.is_in_user_space());

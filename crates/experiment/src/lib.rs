@@ -37,7 +37,7 @@ pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
 pub use load::{LoadSpec, Outage, Rate, Stack};
 pub use nearest::nearest;
-pub use server::{Ready, ServerKind, ServerSpec};
+pub use server::{Package, Ready, ServerKind, ServerSpec};
 pub use template::{Matcher, Selection, fill, placeholders};
 
 /// The mistakes in an experiment file, one sentence each; at least one.
@@ -103,7 +103,8 @@ pub struct Experiment {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
-    /// Repetitions of each point that a claim is about.
+    /// Repetitions of each point that a claim is about. By default twelve: a sign test of twelve pairs can decide a claim
+    /// among two hundred.
     pub trials: u32,
     /// Repetitions of the other points, which only draw curves; as many as of the first if absent.
     pub curve_trials: Option<u32>,
@@ -129,7 +130,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
-            trials: 5,
+            trials: 12,
             curve_trials: None,
             seed: Seed(1),
             warmup: Nanos::SECOND,

@@ -84,6 +84,9 @@ pub struct LoadSpec {
     /// Requests per second: `{offered} x capacity` or `1000`; absent for a closed loop, and for arrivals that
     /// have rates of their own.
     pub rate: Option<String>,
+    /// The server whose capacity its rate is a multiple of, so that all servers are offered the same; by default that of
+    /// `[capacity]`.
+    pub capacity_of: Option<String>,
     /// `--requests-per-connection`; by default the workload's.
     pub requests_per_connection: Option<String>,
     /// `--arrivals`; by default `poisson` for a load with a rate.

@@ -14,7 +14,7 @@ pub enum ServerKind {
     /// `inrush serve` with flags.
     #[default]
     Inrush,
-    /// nginx, one event loop.
+    /// nginx, one event loop, tuned.
     Nginx,
     /// Apache with a pool of processes, each serving one connection at a time.
     ApachePrefork,
@@ -24,6 +24,8 @@ pub enum ServerKind {
     Lighttpd,
     /// h2o, one event loop.
     H2o,
+    /// The server of a Debian package in the package's own configuration, with only address and root changed.
+    Installed,
     /// Any command.
     Command,
     /// No server: `inrush herd` with flags, whose points are the trial's figures.
@@ -34,6 +36,35 @@ impl ServerKind {
     /// Tells whether load is offered to it.
     pub fn serves(self) -> bool {
         self != ServerKind::Herd
+    }
+}
+
+/// A package with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Package {
+    /// nginx.
+    Nginx,
+    /// Apache with the threads of its `event` module.
+    Apache2,
+    /// lighttpd.
+    Lighttpd,
+    /// h2o.
+    H2o,
+    /// HAProxy, in front of an `inrush serve`.
+    Haproxy,
+}
+
+impl Package {
+    /// The name of its program.
+    pub fn program(self) -> &'static str {
+        match self {
+            Package::Nginx => "nginx",
+            Package::Apache2 => "apache2",
+            Package::Lighttpd => "lighttpd",
+            Package::H2o => "h2o",
+            Package::Haproxy => "haproxy",
+        }
     }
 }
 
@@ -89,15 +120,18 @@ pub struct ServerSpec {
     /// The kind of server.
     #[serde(default)]
     pub kind: ServerKind,
+    /// For an installed server: its package.
+    pub package: Option<Package>,
     /// Flags of `inrush serve` (also of those behind a command) or `inrush herd`, with the values of axes in braces.
     #[serde(default)]
     pub flags: Vec<String>,
     /// For a command: its words. The lab replaces `{address}`, `{ip}`, `{port}`, `{root}`, `{folder}` (empty, its
-    /// own), `{backlog}`, `{connections}` and `{cpus}`. The first server behind it has the address `{behind1}` and the
+    /// own), `{backlog}`, `{connections}`, `{cpus}` and `{apps}` (the folder of the small applications that
+    /// come with the program). The first server behind it has the address `{behind1}` and the
     /// agent port `{agent1}`.
     #[serde(default)]
     pub command: Vec<String>,
-    /// For a command that is a load balancer: the `inrush serve` behind it, each with the share of a core that it may
+    /// For HAProxy or a command that is a load balancer: the `inrush serve` behind it, each with the share of a core that it may
     /// use.
     #[serde(default)]
     pub behind: Vec<f64>,
@@ -107,12 +141,19 @@ pub struct ServerSpec {
     /// For a command: the sign that it is ready.
     #[serde(default)]
     pub ready: Ready,
+    /// Flags of an `inrush guard` that is started beside it, in one text: `""`, `"--queue-target 50ms"`. Absent: it stands
+    /// alone.
+    pub guard: Option<String>,
     /// For Apache: its processes (prefork) or threads (event).
     pub workers: Option<u32>,
     /// Length of its accept queue; by default the common one.
     pub backlog: Option<u32>,
     /// The share of one core that it may use; by default the common one.
     pub cpu_quota: Option<f64>,
+    /// For `inrush serve` in an experiment that repeats a paper: it may end sessions because others wait, as the paper's server
+    /// does. Otherwise a trial with such an end is flawed.
+    #[serde(default)]
+    pub may_cut_sessions: bool,
     /// For `inrush serve`: the accept-limit that it gets over its admin interface in the middle of the warm-up.
     pub live_accept_limit: Option<Limit>,
 }
@@ -121,6 +162,6 @@ impl ServerSpec {
     /// Iterates over all its texts, which may hold values of axes.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let lists = self.flags.iter().chain(&self.command).chain(self.environment.values());
-        lists.map(String::as_str)
+        lists.chain(&self.guard).map(String::as_str)
     }
 }

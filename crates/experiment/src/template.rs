@@ -5,27 +5,44 @@ use std::collections::BTreeMap;
 use record::experiment::{TrialRecord, Value};
 use serde::Deserialize;
 
-/// Iterates over the names in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`.
+/// Iterates over the names in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`, `rate` in
+/// `{1000/rate}`.
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     text.split('{')
         .skip(1)
         .filter_map(|rest| rest.split_once('}'))
-        .map(|(inside, _)| name_and_factor(inside).0)
+        .map(|(inside, _)| name_and_change(inside).0)
 }
 
-/// `clients` and 0.25 of `clients*0.25`; a name alone has no factor.
-fn name_and_factor(inside: &str) -> (&str, Option<f64>) {
-    match inside.split_once('*').map(|(name, factor)| (name, factor.trim().parse())) {
-        Some((name, Ok(factor))) => (name.trim(), Some(factor)),
-        _ => (inside, None),
+/// The change of a value for its text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    /// None.
+    Same,
+    /// Times a factor.
+    Times(f64),
+    /// A dividend over the value.
+    Over(f64),
+}
+
+/// `clients` times 0.25 of `clients*0.25`, 1000 over `rate` of `1000/rate`; a name alone has no change.
+fn name_and_change(inside: &str) -> (&str, Change) {
+    let times = inside.split_once('*').and_then(|(name, factor)| Some((name, factor.trim().parse().ok()?)));
+    let over =
+        || inside.split_once('/').and_then(|(dividend, name)| Some((name, dividend.trim().parse().ok()?)));
+    match (times, over()) {
+        (Some((name, factor)), _) => (name.trim(), Change::Times(factor)),
+        (None, Some((name, dividend))) => (name.trim(), Change::Over(dividend)),
+        (None, None) => (inside, Change::Same),
     }
 }
 
-/// Writes the value for a text, times a factor if there is one and the value is a number.
-fn written(value: &impl std::fmt::Display, factor: Option<f64>) -> String {
+/// Writes the value for a text, changed if it is a number.
+fn written(value: &impl std::fmt::Display, change: Change) -> String {
     let text = value.to_string();
-    match (factor, text.parse::<f64>()) {
-        (Some(factor), Ok(number)) => (number * factor).to_string(),
+    match (change, text.parse::<f64>()) {
+        (Change::Times(factor), Ok(number)) => (number * factor).to_string(),
+        (Change::Over(dividend), Ok(number)) => (dividend / number).to_string(),
         _ => text,
     }
 }
@@ -37,8 +54,8 @@ pub fn fill<V: std::fmt::Display>(text: &str, value_of: impl Fn(&str) -> Option<
     while let Some((before, after)) = rest.split_once('{') {
         filled.push_str(before);
         let value = after.split_once('}').and_then(|(inside, behind)| {
-            let (name, factor) = name_and_factor(inside);
-            Some((written(&value_of(name)?, factor), behind))
+            let (name, change) = name_and_change(inside);
+            Some((written(&value_of(name)?, change), behind))
         });
         match value {
             Some((value, behind)) => {
@@ -130,7 +147,8 @@ mod tests {
         let value = |name: &str| (name == "n").then_some(Value::Number(40_000.0));
         assert_eq!(fill("--n={n}, {m} {n", value), "--n=40000, {m} {n");
         assert_eq!(fill("cold:{n*0.25}, {n * 2}", value), "cold:10000, 80000");
-        assert_eq!(placeholders("a{b*2}c{d}{").collect::<Vec<_>>(), ["b", "d"]);
+        assert_eq!(fill("--burn {1000000/n}us", value), "--burn 25us");
+        assert_eq!(placeholders("a{b*2}c{d}{1/e}{").collect::<Vec<_>>(), ["b", "d", "e"]);
         assert_eq!(Value::Number(0.5).to_string(), "0.5");
     }
 

@@ -236,3 +236,23 @@ fn a_file_with_too_many_points_is_refused() {
     let wrong = Experiment::parse(&format!("{SMALL}{axes}")).unwrap_err().to_string();
     assert!(wrong.contains("expected at most 100000 trials"), "{wrong}");
 }
+
+#[test]
+fn an_installed_server_keeps_its_packages_settings() {
+    for (from, to, expected) in [
+        ("flags = [\"--accept-limit\", \"1\"]", "package = \"nginx\"", "server 'one': a package goes with"),
+        (
+            "flags = [\"--accept-limit\", \"1\"]",
+            "kind = \"installed\"\npackage = \"nginx\"\nbacklog = 511",
+            "server 'one': backlog goes with other kinds",
+        ),
+        (
+            "flags = [\"--accept-limit\", \"1\"]",
+            "kind = \"installed\"\npackage = \"haproxy\"",
+            "server 'one': package = \"haproxy\" needs a server behind it",
+        ),
+    ] {
+        let wrong = mistake(from, to);
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}

@@ -12,7 +12,7 @@ use experiment::nearest;
 use lab::library::{self, Known};
 use lab::progress::Progress;
 use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
-use record::experiment::Form;
+use record::experiment::{FAMILIES, Form, METRICS};
 use stage::leftovers;
 
 use crate::cli::{Cli, Command, LabCommand, LabFlags, LabRunFlags};
@@ -23,6 +23,7 @@ use crate::output::out;
 pub fn run(flags: LabFlags) -> Result<(), Exit> {
     match flags.command {
         LabCommand::List => list(),
+        LabCommand::Metrics => metrics(),
         LabCommand::Check { experiments } => check(&experiments),
         LabCommand::Run { experiments, flags } => {
             let found: Vec<Found> = experiments.iter().map(|path| find(path)).collect::<Result<_, _>>()?;
@@ -92,6 +93,15 @@ fn list() -> Result<(), Exit> {
     out!("{:longest$}  {full:>8}  {quick:>8} quick  from {first} on, by lab paper", "all of them")
 }
 
+fn metrics() -> Result<(), Exit> {
+    let longest = METRICS.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
+    for metric in METRICS {
+        out!("{:longest$}  {:6}  {}", metric.name, metric.unit.word(), metric.title)?;
+    }
+    let more = FAMILIES.map(|family| format!("{family}NAME")).join(", ");
+    out!("{more}: outcomes of the client, counters of our server, populations (see docs/lab.md)")
+}
+
 /// A time such as `40 s` or `14 min`.
 fn in_minutes(time: Nanos) -> String {
     let seconds = time.as_secs_f64();
@@ -130,14 +140,19 @@ fn describe(name: &str, experiment: &Experiment) -> Result<(), Exit> {
         let form_of_it = experiment.in_form(form);
         let estimate = schedule::estimate(&form_of_it, form);
         out!(
-            "  {label}: {} trials of {} and {} searches for a capacity; about {}, at most {} with trials run again",
+            "  {label}: {} trials of {} and {} searches for a capacity; about {}, or {} with trials run again",
             estimate.trials,
             schedule::trial_run(&form_of_it).total(),
             estimate.searches,
             in_minutes(estimate.time),
             in_minutes(estimate.at_most),
         )?;
-        warn_of_undecidable(&form_of_it, label)?;
+        warn_of_undecidable(name, &form_of_it, label)?;
+    }
+    for (one, other) in run::judgeable::bounds_within_tolerances(experiment) {
+        out!(
+            "  warning: a bound of '{other}' lies inside the tolerance of '{one}'; give them the same, or no tolerance"
+        )?;
     }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
     for name in run::command_lines::not_installed(experiment) {
@@ -146,9 +161,10 @@ fn describe(name: &str, experiment: &Experiment) -> Result<(), Exit> {
     out!("  figures: {}; claims: {}", figures.join(", "), experiment.claims.len())
 }
 
-/// Names the claims that the plan of a form cannot judge.
-fn warn_of_undecidable(experiment: &Experiment, form: &str) -> Result<(), Exit> {
-    let claims = run::judgeable::undecidable(experiment);
+/// Names the claims that the plan of a form cannot judge among those of their document.
+fn warn_of_undecidable(name: &str, experiment: &Experiment, form: &str) -> Result<(), Exit> {
+    let together = library::claims_together(name, experiment);
+    let claims = run::judgeable::undecidable(experiment, together);
     if claims.is_empty() {
         return Ok(());
     }

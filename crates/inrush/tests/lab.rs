@@ -93,6 +93,15 @@ fn shipped_experiments_are_listed_and_valid() {
 }
 
 #[test]
+fn metrics_are_listed_with_their_units() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = text(&lab(folder.path(), &["metrics"]).stdout);
+    let line = said.lines().find(|line| line.starts_with("latency_ms_p99 ")).unwrap_or_default();
+    assert!(line.contains(" ms ") && line.ends_with("99th percentile of response latency, ms"), "{said}");
+    assert!(said.contains("outcome_NAME"), "{said}");
+}
+
+#[test]
 fn claims_that_the_trials_cannot_judge_are_named() {
     let claim = r#"
 [[claim]]
@@ -107,6 +116,10 @@ at-least = 1
     let warning = "warning: with trials = 2, the full form leaves 1 of 1 claims undecided, for too few \
                    measurements: 'It answers' (2 of 5)";
     assert!(said.contains(warning), "{said}");
+    let again = claim.replace("It answers", "It answers again").replace("at-least = 1", "at-least = 50");
+    let folder = with(&format!("{TINY}{claim}{again}").replace("trials = 2", "trials = 5"));
+    let said = text(&lab(folder.path(), &["check", "tiny.toml"]).stdout);
+    assert!(said.contains("leaves 2 of 2 claims undecided") && said.contains("(5 of 6)"), "{said}");
     let folder = with(&format!("{TINY}{claim}").replace("trials = 2", "trials = 5"));
     let said = text(&lab(folder.path(), &["check", "tiny.toml"]).stdout);
     assert!(!said.contains("warning: with trials = 5, the full form"), "{said}");

@@ -104,12 +104,14 @@ fn processors() -> Finding {
 
 fn topology() -> Finding {
     match Topology::best() {
-        Ok(Topology { kind: TopologyKind::Namespaces, warnings, .. }) => finding(
-            "namespaces",
-            "server and client can have networks of their own",
-            Some(warnings.join(" ")).filter(|warnings| !warnings.is_empty()),
-        ),
-        Ok(Topology { warnings, .. }) => finding("namespaces", "loopback only", Some(warnings.join(" "))),
+        Ok(topology) => {
+            let warnings = Some(topology.warnings.join(" ")).filter(|warnings| !warnings.is_empty());
+            let found = match topology.kind {
+                TopologyKind::Namespaces => "server and client can have networks of their own",
+                TopologyKind::Loopback => "loopback only",
+            };
+            finding("namespaces", found, warnings)
+        }
         Err(error) => finding("namespaces", "unknown", Some(error.to_string())),
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns the order of a run. It writes the files to serve (`files`) and finds capacities (`capacities`). It runs
 //! every trial of the [`schedule`] in random order, each on its own `test_bed` (`attempt`, [`metrics`],
-//! [`command_lines`]). `store` writes each trial when it ends. Flawed trials run again at the end, up to the
-//! plan's `retries`.
+//! [`command_lines`]). `store` writes each trial when it ends. `speed` calls trials of a slowed machine flawed. Flawed
+//! trials run again at the end, up to the plan's `retries`.
 //!
 //! A run reports and records a server that does not start, a failed trial or a full disk. Then it goes on with the
 //! plan. An interrupted run resumes at its first missing trial. [`judgeable`] says beforehand which claims the
@@ -16,6 +16,7 @@ mod files;
 pub mod judgeable;
 pub mod metrics;
 pub mod schedule;
+mod speed;
 mod store;
 mod test_bed;
 
@@ -25,7 +26,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use base::{Clock, Nanos};
 use experiment::{Experiment, Stack};
-use record::experiment::{Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
+use record::experiment::{Flaw, Form, RUN_SCHEMA, RunRecord, ServerRecord, TrialRecord};
 use record::{Manifest, TopologyKind};
 
 use self::files::Served;
@@ -130,6 +131,7 @@ pub fn run(options: &RunOptions, surroundings: &Surroundings<'_>) -> anyhow::Res
         backlog: experiment.common.backlog,
         connections: experiment.common.connections,
         tls: served.tls.clone(),
+        apps: Some(served.apps.path().to_owned()),
     };
     let mut running = Run {
         failed_starts: vec![0; experiment.servers.len()],
@@ -244,6 +246,7 @@ impl Run<'_> {
     fn run_again(&mut self) -> anyhow::Result<()> {
         let most = self.plan.len().div_ceil(schedule::REPEATED_ONE_IN);
         for _ in 0..self.experiment.plan.retries {
+            self.call_slowed()?;
             for order in 0..self.plan.len() {
                 let known = self.store.known(order as u32);
                 let wanted = !known.valid
@@ -254,7 +257,12 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(())
+        self.call_slowed()
+    }
+
+    /// Flaws the trials of a slowed machine. Their medians are those of all trials so far.
+    fn call_slowed(&mut self) -> anyhow::Result<()> {
+        self.store.flaw(Flaw::MachineSlowed, speed::slowed).map(drop)
     }
 
     /// Returns the rest of the budget, or `Nanos::MAX` without a budget.

@@ -9,7 +9,7 @@
 //! the estimate of the capacity. They are repeated in random order, so that a drift of the machine does not pass for
 //! an effect of the load. A reply is good within the [`deadline`]; under an objective, a load is served if the
 //! objective holds. Past the capacity the loads follow one another in one run, first up and then down: a difference
-//! at equal load is the overload's after-effect. Banga 1997, section 4, goes past the capacity; this survey adds the
+//! at equal load is the overload's after-effect. Banga 1997, section 5, goes past the capacity; this survey adds the
 //! way back.
 //!
 //! Owns the order of the loads, and the record of a survey (`conclusion`). [`analysis::capacity`] makes the estimate

@@ -1,4 +1,4 @@
-//! The S-client in one thread (Banga 1997, section 3).
+//! The S-client in one thread (Banga 1997, section 4.2).
 //!
 //! ```text
 //!   schedule --due--> connecting --established, request sent--> awaiting a reply --reply--> next request,

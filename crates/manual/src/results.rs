@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use record::experiment::{FAMILIES, METRICS, Unit};
+use record::experiment::{FAMILIES, METRICS};
 use syn::{Attribute, Expr, Field, Fields, GenericArgument, Item, Lit, PathArguments, Type};
 
 use super::{Pages, row};
@@ -226,15 +226,7 @@ fn metrics() -> String {
         FAMILIES.join("`, `")
     );
     for metric in METRICS {
-        let unit = match metric.unit {
-            Unit::PerSecond => "1/s",
-            Unit::Milliseconds => "ms",
-            Unit::Microseconds => "us",
-            Unit::Cores => "CPUs",
-            Unit::Count => "",
-            Unit::Share => "0 to 1",
-        };
-        table += &row([&format!("`{}`", metric.name), metric.title, unit]);
+        table += &row([&format!("`{}`", metric.name), metric.title, metric.unit.word()]);
     }
     table
 }

@@ -29,7 +29,7 @@ pub struct Trial {
     pub clean: bool,
 }
 
-/// A clean rate (Banga 1997, section 4.1), with the trials behind it.
+/// A clean rate (Banga 1997, section 4.3), with the trials behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CleanRate {
     /// [`SCHEMA`].
@@ -73,7 +73,7 @@ pub struct SharedTrial {
     pub parted: bool,
 }
 
-/// A clean rate as Banga 1997, section 4.1, measures it: one machine's curve and the curve of two machines that share D
+/// A clean rate as Banga 1997, section 4.3, measures it: one machine's curve and the curve of two machines that share D
 /// are the same up to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedCleanRate {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::load::LoadResult;
 use crate::manifest::Manifest;
-use crate::stage::{KernelDrops, QueueDepth, Topology};
+use crate::stage::{InForce, KernelDrops, QueueDepth, Speed, Topology};
 
 pub use directory::{Directory, RunDirectory};
 pub use metric::{FAMILIES, METRICS, Metric, Unit, metric};
@@ -134,6 +134,12 @@ pub enum Flaw {
     ClientsMissing,
     /// The server ended while it was under load.
     ServerDied,
+    /// A setting that was read back differs from the one of the file; `failure` names it.
+    SettingsDiffer,
+    /// The server's CPU was slower than in the other trials of the run.
+    MachineSlowed,
+    /// The server ended sessions because others waited, where the repeated paper's server does not.
+    SessionsCut,
     /// There is no result; `failure` holds the reason.
     Failed,
 }
@@ -146,6 +152,9 @@ impl Flaw {
             Flaw::Noisy => "noisy machine",
             Flaw::ClientsMissing => "clients missing",
             Flaw::ServerDied => "server died",
+            Flaw::SettingsDiffer => "settings differ",
+            Flaw::MachineSlowed => "machine slowed",
+            Flaw::SessionsCut => "sessions cut",
             Flaw::Failed => "failed",
         }
     }
@@ -187,6 +196,10 @@ pub struct TrialRecord {
     pub queue: Option<QueueDepth>,
     /// The share of the measured time that each CPU was busy, from 0 to 1, by the CPU's number.
     pub cpu_busy: BTreeMap<usize, f64>,
+    /// The conditions that were read back after the server's start.
+    pub in_force: Option<InForce>,
+    /// The speed of the server's CPU around the trial.
+    pub speed: Option<Speed>,
     /// The server's status. Its counters are differences over the run.
     pub server_status: Option<serde_json::Value>,
     /// Start of the attempt, in seconds since 1970-01-01.

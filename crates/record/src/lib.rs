@@ -22,4 +22,4 @@ pub use capacity::{CapacityResult, CapacityVerdict, Step};
 pub use clean_rate::CleanRate;
 pub use load::{Distribution, Latency, LoadResult, Outcome, Outcomes, Point, Population, Statuses, Verdict};
 pub use manifest::Manifest;
-pub use stage::{KernelDrops, QueueDepth, Topology, TopologyKind};
+pub use stage::{InForce, KernelDrops, QueueDepth, Speed, Topology, TopologyKind};

@@ -64,13 +64,16 @@ impl Manifest {
             cpus: online(&fs::read_to_string("/proc/stat").unwrap_or_default()),
             cpus_allowed: after_colon("/proc/self/status", "Cpus_allowed_list"),
             descriptor_limit: descriptor_limit(),
-            sysctls: SYSCTLS
-                .iter()
-                .map(|name| (name.replace('/', "."), first_line(&format!("/proc/sys/{name}"))))
-                .filter(|(_, value)| !value.is_empty())
-                .collect(),
+            sysctls: sysctls(),
         }
     }
+}
+
+/// Reads the kernel settings that decide how a server fails, as they stand in the calling thread's network namespace. A
+/// setting that this kernel lacks is absent.
+pub fn sysctls() -> BTreeMap<String, String> {
+    let read = |name: &&str| (name.replace('/', "."), first_line(&format!("/proc/sys/{name}")));
+    SYSCTLS.iter().map(read).filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// Counts the processors in the text of `/proc/stat`, which lists those that are online behind their sum.

@@ -1,5 +1,7 @@
 //! The stage of a trial: its topology, the kernel's drops and the accept queue.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The separation of server and client.
@@ -19,6 +21,37 @@ pub struct Topology {
     pub kind: TopologyKind,
     /// The limits of this machine and their effects, one sentence each.
     pub warnings: Vec<String>,
+}
+
+/// The conditions of a trial as they were found after the server's start, whatever its file and its command line say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InForce {
+    /// Kernel settings of the server's namespace.
+    pub sysctls: BTreeMap<String, String>,
+    /// The limit of the accept queue; of the longest one if several listeners share the port.
+    pub backlog: u64,
+    /// Processes of the server.
+    pub processes: u64,
+    /// Threads of these processes.
+    pub threads: u64,
+    /// Event queues of these processes (epoll and io_uring): at least one for each event loop, none for blocking servers and
+    /// for poll and select.
+    pub event_queues: u64,
+    /// The architecture by the server's status page.
+    pub architecture: Option<String>,
+    /// The event mechanism by the server's status page.
+    pub dispatch: Option<String>,
+}
+
+/// The speed of the server's first CPU around a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Speed {
+    /// The time of a fixed spin before the load, in microseconds.
+    pub spin_us_before: f64,
+    /// The time of the same spin after the load.
+    pub spin_us_after: f64,
+    /// The share of the measured time in which a hypervisor gave the server's CPUs to others (steal), from 0 to 1.
+    pub steal_share: f64,
 }
 
 /// Connections and packets that the kernel dropped before the server saw them: differences of counters of the server's

@@ -41,6 +41,9 @@ pub struct Elapsed {
     pub drops: KernelDrops,
     /// CPU time of the server's side, in cores.
     pub server_cpu: f64,
+    /// The share of the time in which a hypervisor gave the server's CPUs to others, from 0 to 1. It is not in
+    /// `server_cpu`.
+    pub steal_share: f64,
     /// CPU time of the client's side, in cores.
     pub client_cpu: f64,
     /// The busy share of each CPU of either side, from 0 to 1, by its number.
@@ -142,6 +145,7 @@ impl Reading {
         Elapsed {
             drops: self.drops.since(&earlier.drops, over_s),
             server_cpu: self.server_idle.cores_busy_since(earlier.server_idle, over_s),
+            steal_share: self.server_idle.share_stolen_since(earlier.server_idle, over_s),
             client_cpu: self.client_idle.cores_busy_since(earlier.client_idle, over_s),
             cpu_busy: self
                 .idle

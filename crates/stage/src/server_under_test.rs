@@ -1,10 +1,13 @@
 //! The life of a server under test: start, readiness, status, end.
 //!
-//! Owns starting, readiness, the status page and the end. Command lines and configurations are [`recipe`]s. A
+//! Owns starting, readiness, the status page and the end. Command lines and configurations are [`recipe`]s, those of
+//! packages are [`installed`]; [`read_back`] compares what is in force. A
 //! server that does not start is an error with a reason for the record, never the end of an experiment.
 //!
 //! Each runs on the server's side of a topology with the same backlog, connection limit, files and CPU.
 
+pub mod installed;
+pub mod read_back;
 pub mod recipe;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,14 +22,16 @@ use base::{Clock, Limit, Nanos};
 use serde_json::json;
 use sys::process::Child;
 
+use self::read_back::Asked;
 use self::recipe::{Readiness, Recipe};
 use crate::cgroup::Cgroup;
 use crate::identity::Identity;
 use crate::owner;
 use crate::topology::Topology;
 
-/// The time limit for a server to be ready. A loaded machine starts a process in well under a second.
-const READY_WITHIN: Nanos = Nanos::from_secs(5);
+/// The time limit for a server to be ready. A loaded machine starts a process in well under a second; a command may have to
+/// compile its application first.
+const READY_WITHIN: Nanos = Nanos::from_secs(30);
 /// The time between two checks whether a port is open.
 const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 /// The time limit for all workers to have started. A thousand take some 4 s.
@@ -52,6 +57,8 @@ pub struct Settings {
     pub connections: u32,
     /// The certificate of a server that speaks TLS; only Inrush and nginx are set up for it.
     pub tls: Option<Identity>,
+    /// The folder of applications that a command may name; absent if there is none.
+    pub apps: Option<PathBuf>,
 }
 
 /// The reason why a server could not be started.
@@ -89,6 +96,8 @@ pub struct RunningServer {
     /// Its command line, word by word.
     pub command: Vec<String>,
     child: Child,
+    /// The guard beside it.
+    pub guard: Option<Box<RunningServer>>,
     /// The servers to which it passes requests on.
     pub behind: Vec<RunningServer>,
     /// The accept-limit that it is still to get while it runs.
@@ -138,6 +147,7 @@ pub fn start(
             admin,
             command,
             child,
+            guard: None,
             behind: Vec::new(),
             live_accept_limit: None,
             complaints: lines,
@@ -176,6 +186,11 @@ enum NotReady {
 }
 
 impl RunningServer {
+    /// The conditions that it was asked for.
+    pub fn asked(&self) -> &Asked {
+        &self.recipe.asked
+    }
+
     /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -258,6 +273,9 @@ impl RunningServer {
     pub fn end(&mut self) -> io::Result<Option<String>> {
         if let Some(end) = self.behind.iter_mut().find_map(|one| one.end().transpose()) {
             return end.map(|end| Some(format!("one behind it ended, {end}")));
+        }
+        if let Some(end) = self.guard.as_mut().and_then(|guard| guard.end().transpose()) {
+            return end.map(|end| Some(format!("its guard ended, {end}")));
         }
         let exit = self.child.wait(Nanos::ZERO)?;
         let lines: Vec<String> = self.complaints.try_iter().collect();
@@ -410,13 +428,16 @@ fn request(address: SocketAddr, method: &str, path: &str, content: &str) -> io::
 
 #[cfg(test)]
 mod tests {
+    use super::read_back::{differences, in_force};
     use super::*;
+    use crate::kernel::Observer;
     use base::RealClock;
+    use experiment::Package;
     use std::fs;
     use std::path::Path;
 
     fn settings(root: &Path) -> Settings {
-        Settings { root: root.to_owned(), backlog: 128, connections: 1000, tls: None }
+        Settings { root: root.to_owned(), backlog: 128, connections: 1000, tls: None, apps: None }
     }
 
     #[test]
@@ -447,6 +468,7 @@ mod tests {
         fs::write(folder.path().join("a.html"), "a page").unwrap();
         let topology = Topology::best().unwrap();
         let settings = settings(folder.path());
+        let installed = |package| installed::installed(package, &topology, &settings, &[]);
         for (name, recipe) in [
             ("nginx", recipe::nginx(&topology, &settings)),
             ("nginx, no sendfile", recipe::nginx_with("sendfile off;", "", &topology, &settings)),
@@ -454,11 +476,15 @@ mod tests {
             ("Apache event", recipe::apache_event(&topology, &settings, None)),
             ("lighttpd", recipe::lighttpd(&topology, &settings)),
             ("h2o", recipe::h2o(&topology, &settings)),
+            ("nginx, installed", installed(Package::Nginx)),
+            ("Apache, installed", installed(Package::Apache2)),
+            ("lighttpd, installed", installed(Package::Lighttpd)),
+            ("h2o, installed", installed(Package::H2o)),
         ] {
             let started = recipe.and_then(|recipe| start(&topology, recipe, Vec::new(), &RealClock::new()));
             let mut running = match started {
                 Ok(running) => running,
-                Err(error @ StartError::NotInstalled(_)) => {
+                Err(error @ (StartError::NotInstalled(_) | StartError::Io("confine its workers", _))) => {
                     println!("skipped: {error}");
                     continue;
                 }
@@ -468,6 +494,17 @@ mod tests {
             let reply = topology.client.enter(|| request(running.address, "GET", "/a.html", "")).unwrap();
             assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("a page"), "{name}: {reply}");
             assert_eq!(running.status(&topology), None);
+            let mut observer = Observer::of(&topology).unwrap();
+            let found = in_force(&topology, &running, &mut observer, &[]).unwrap();
+            println!("{name}: {found:?}");
+            assert!(found.backlog > 0 && found.event_queues + found.processes >= 2, "{name}: {found:?}");
+            // A pool may still be starting its processes.
+            let asked = Asked { processes: None, ..running.asked().clone() };
+            // h2o has no setting for its queue, and gets as much as the kernel allows.
+            let longer =
+                format!("the accept queue's limit is {} and not {}", found.backlog, settings.backlog);
+            let expected = if name == "h2o" { vec![longer] } else { Vec::new() };
+            assert_eq!(differences(&asked, &[], &found), expected, "{name}");
             running.stop().unwrap();
         }
     }
@@ -481,6 +518,7 @@ mod tests {
             environment: Vec::new(),
             readiness: Readiness::Says(topology.server.free_port().unwrap(), "here".to_owned()),
             folder: None,
+            asked: Asked::default(),
         };
         let mut running = start(&topology, recipe, Vec::new(), &RealClock::new()).unwrap();
         let first = running.pid();

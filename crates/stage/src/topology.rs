@@ -329,6 +329,16 @@ impl Topology {
     }
 }
 
+/// Ends what a server left behind, such as the workers of a killed parent.
+impl Drop for Topology {
+    fn drop(&mut self) {
+        // A path's namespaces end with the process that made them.
+        if let (None, Some(namespace)) = (&self.path, &self.server.namespace) {
+            let _ = namespace.kill_processes();
+        }
+    }
+}
+
 /// Returns the first line of a child's output; `None` if it ends without one.
 fn first_line(child: &mut Child) -> Option<String> {
     let mut line = String::new();

@@ -20,6 +20,11 @@ impl Bounds {
         }
     }
 
+    /// The range with both bounds moved inwards by a factor above 1, or outwards by one below.
+    pub fn moved(self, factor: f64) -> Bounds {
+        Bounds { at_least: self.at_least * factor, at_most: self.at_most / factor }
+    }
+
     /// The probability of such a sample if the quantity lies outside. With two bounds these are two one-sided tests
     /// (Schuirmann, 1987): both must exclude their bound, so the greater probability counts.
     pub fn chance_within(self, sample: &Sample) -> f64 {

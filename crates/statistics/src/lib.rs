@@ -45,7 +45,7 @@ pub use curve::{crossing, knee};
 pub use holm::corrected_for_many;
 pub use order::{confidence_of_median, median_with_interval};
 pub use repetition::{complete, mirrored};
-pub use sample::Sample;
+pub use sample::{ERROR_MAX, Sample};
 pub use slope::{log_slope, log_slope_through};
 pub use spread::Spread;
 

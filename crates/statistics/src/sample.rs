@@ -4,6 +4,9 @@ use crate::order::{confidence_of_median, heads_at_most, median_with_interval};
 use crate::student::{exceeded_with, upper_tail};
 use crate::{Estimate, Interval, TAIL, mean};
 
+/// The probability that any verdict of a document is wrong, at most.
+pub const ERROR_MAX: f64 = 0.05;
+
 /// The spread, in proportion to the mean, below which measurements count as equal. It is the error of a float's sum.
 const EQUAL: f64 = 1e-12;
 
@@ -74,12 +77,16 @@ impl Sample {
         }
     }
 
-    /// The least number of measurements that can decide at 5 %.
-    pub fn needed(&self) -> usize {
+    /// The least number of measurements that can decide at 5 % among `together` claims. Student's test has no least
+    /// probability. All of `n` measurements lie on one side of their median with 1 in 2^n, and the correction for many
+    /// claims multiplies that by `together`: 5 decide alone, 11 among 86.
+    pub fn needed(&self, together: usize) -> usize {
         match self {
             Sample::Sums(values) | Sample::Products(values) if values.len() < 2 || !self.goes_by_order() => 3,
-            // All of four lie on one side of their median with 1 in 16, all of five with 1 in 32.
-            _ => 5,
+            _ => {
+                let is_enough = |count: &i32| 0.5_f64.powi(*count) * together.max(1) as f64 <= ERROR_MAX;
+                (1..64).find(is_enough).unwrap_or(64) as usize
+            }
         }
     }
 
@@ -241,10 +248,23 @@ mod tests {
     fn a_collapse_to_nothing_is_a_ratio_on_one_side() {
         let sample = Sample::Products([vec![0.0; 7], vec![1.0, 1.1, 1.05]].concat());
         let estimate = sample.estimate().unwrap();
-        assert_eq!((estimate.value, estimate.ci95.low, sample.needed()), (0.0, 0.0, 5));
+        assert_eq!((estimate.value, estimate.ci95.low, sample.needed(1)), (0.0, 0.0, 5));
         assert!(sample.chance_above(0.5) > 0.9 && sample.chance_below(0.5) < 0.2);
         let turned = Sample::Products([vec![f64::INFINITY; 7], vec![1.0, 1.1, 1.05]].concat());
         assert!(is(sample.chance_below(0.5), turned.chance_above(2.0)));
+    }
+
+    #[test]
+    fn more_claims_need_more_measurements() {
+        let places = Sample::Places(vec![2.0; 3]);
+        assert_eq!([1, 2, 6, 86].map(|together| places.needed(together)), [5, 6, 7, 11]);
+        let agreeing = |count: usize| Sample::Places(vec![2.0; count]).chance_above(1.0) * 86.0;
+        assert!(agreeing(10) > ERROR_MAX && agreeing(11) <= ERROR_MAX);
+        assert_eq!(
+            Sample::Products(vec![1.0, 2.0]).needed(86),
+            3,
+            "Student's test decides if the effect is large"
+        );
     }
 
     #[test]

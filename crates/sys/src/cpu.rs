@@ -113,11 +113,12 @@ pub fn process_time_of(process: Pid) -> io::Result<Nanos> {
     read((!process.as_raw_nonzero().get() << 3) | 2)
 }
 
-/// The time that processors were idle, in the kernel's hundredths of a second. The kernel measures it whenever one falls
-/// asleep and wakes.
+/// The time that processors were idle, and that a hypervisor took from them (steal), in the kernel's hundredths of a
+/// second. The kernel measures idle time whenever one falls asleep and wakes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdleTime {
     ticks: u64,
+    stolen: u64,
     cpus: u32,
 }
 
@@ -132,17 +133,32 @@ impl IdleTime {
             if !number.is_some_and(|number: usize| cpus.contains(&number)) {
                 continue;
             }
-            let idle = words.skip(3).take(2).map(|word| word.parse::<u64>().unwrap_or(0));
-            total.ticks += idle.sum::<u64>();
+            let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
+            let of = |field: usize| ticks.get(field).copied().unwrap_or(0);
+            total.ticks += of(3) + of(4);
+            total.stolen += of(7);
             total.cpus += 1;
         }
         total
     }
 
-    /// Returns the mean number of busy processors over `over_s` seconds.
+    /// Returns the mean number of busy processors over `over_s` seconds. One that a hypervisor took away is not busy.
     pub fn cores_busy_since(self, earlier: IdleTime, over_s: f64) -> f64 {
         let cpus = f64::from(self.cpus);
-        if over_s > 0.0 { (cpus - self.cores_idle_since(earlier, over_s)).clamp(0.0, cpus) } else { 0.0 }
+        let away = || self.cores_idle_since(earlier, over_s) + self.cores_stolen_since(earlier, over_s);
+        if over_s > 0.0 { (cpus - away()).clamp(0.0, cpus) } else { 0.0 }
+    }
+
+    /// Returns the mean number of processors that a hypervisor took away over `over_s` seconds, above 0.
+    pub fn cores_stolen_since(self, earlier: IdleTime, over_s: f64) -> f64 {
+        self.stolen.saturating_sub(earlier.stolen) as f64 / clock_ticks_per_second() as f64 / over_s
+    }
+
+    /// Returns the share of their time that a hypervisor took away over `over_s` seconds, from 0 to 1.
+    pub fn share_stolen_since(self, earlier: IdleTime, over_s: f64) -> f64 {
+        let cpus = f64::from(self.cpus);
+        let is_known = over_s > 0.0 && cpus > 0.0;
+        if is_known { (self.cores_stolen_since(earlier, over_s) / cpus).min(1.0) } else { 0.0 }
     }
 
     /// Returns the mean number of idle processors over `over_s` seconds, above 0.
@@ -190,23 +206,26 @@ mod tests {
     #[test]
     fn idle_times_of_chosen_processors_are_added_up() {
         let text =
-            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 0 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
-        assert_eq!(IdleTime::read(text, &[0]), IdleTime { ticks: 84, cpus: 1 });
-        assert_eq!(IdleTime::read(text, &[1]), IdleTime { ticks: 99, cpus: 1 });
-        assert_eq!(IdleTime::read(text, &[0, 1]), IdleTime { ticks: 183, cpus: 2 });
+            "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 10 1 5 80 4 0 2 7 3 0\ncpu1 1 0 0 99 0 0 0 0 0 0\nintr 5\n";
+        assert_eq!(IdleTime::read(text, &[0]), IdleTime { ticks: 84, stolen: 7, cpus: 1 });
+        assert_eq!(IdleTime::read(text, &[1]), IdleTime { ticks: 99, stolen: 0, cpus: 1 });
+        assert_eq!(IdleTime::read(text, &[0, 1]), IdleTime { ticks: 183, stolen: 7, cpus: 2 });
         assert_eq!(IdleTime::read("cpu", &[0]), IdleTime::default());
     }
 
     #[test]
     fn busy_is_what_the_processors_were_not_idle() {
         let second = clock_ticks_per_second();
-        let earlier = IdleTime { ticks: 10, cpus: 2 };
-        let later = IdleTime { ticks: 10 + second, cpus: 2 };
+        let earlier = IdleTime { ticks: 10, stolen: 0, cpus: 2 };
+        let later = IdleTime { ticks: 10 + second, stolen: 0, cpus: 2 };
         assert_eq!(later.cores_busy_since(earlier, 2.0), 1.5);
         assert_eq!(later.cores_idle_since(earlier, 2.0), 0.5);
         assert_eq!(later.cores_busy_since(later, 2.0), 2.0);
         assert_eq!(later.cores_busy_since(earlier, 0.4), 0.0, "idle time is rounded");
         assert_eq!(later.cores_busy_since(earlier, 0.0), 0.0);
+        let robbed = IdleTime { stolen: second, ..later };
+        assert_eq!(robbed.cores_busy_since(earlier, 2.0), 1.0, "stolen time is not busy");
+        assert_eq!(robbed.share_stolen_since(earlier, 2.0), 0.25);
     }
 
     #[test]

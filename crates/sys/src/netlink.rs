@@ -371,6 +371,8 @@ pub struct AcceptQueue {
     pub depth: u32,
     /// Capacity of the queue: the backlog, bounded by `net.core.somaxconn`.
     pub limit: u32,
+    /// Capacity of the longest queue among these listeners.
+    pub limit_of_longest: u32,
 }
 
 /// A request for all sockets in a state. Port 0 means any port.
@@ -477,7 +479,9 @@ impl SocketDiagnostics {
             }
             let queue = found.get_or_insert(AcceptQueue::default());
             queue.depth += u32_at(payload, 56)?;
-            queue.limit += u32_at(payload, 60)?;
+            let limit = u32_at(payload, 60)?;
+            queue.limit += limit;
+            queue.limit_of_longest = queue.limit_of_longest.max(limit);
             Ok(())
         })?;
         Ok(found)

@@ -22,7 +22,7 @@
 //! - Losses depend only on the seed and the order of packets, and so do jitter and reordering. A change of
 //!   one of the three leaves the other two unchanged.
 //!
-//! The paper (Banga 1997, section 6) asks for a router that delays and drops packets and leaves the rest
+//! The paper (Banga 1997, section 4.1) asks for a router that delays packets and leaves the rest
 //! open.
 
 use std::collections::VecDeque;

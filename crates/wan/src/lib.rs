@@ -1,8 +1,8 @@
 //! A wide-area network on one machine: two network namespaces and a path between them. The path has delay,
 //! jitter, loss, a rate, and reordering, and may differ by direction.
 //!
-//! Banga and Druschel (1997, section 6) propose a router between clients and server that delays and drops
-//! packets, because the delays of clients influence a server. They did not measure it.
+//! Banga and Druschel (1997, section 4.1) propose a router between clients and server that delays
+//! packets, because the delays of clients influence a server. They did not measure it. Loss is ours.
 //!
 //! Owns the two networks, the user-space router and its treatment of packets, the kernel's netem as an
 //! alternative, and running a command over the path. Leaves out the measurement: `inrush load` or any other

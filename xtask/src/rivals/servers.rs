@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use stage::identity::Identity;
+use stage::server_under_test::read_back::Asked;
 use stage::server_under_test::recipe::{self, Readiness, Recipe};
 use stage::server_under_test::{RunningServer, Settings, StartError, start};
 use sys::process::this_program;
@@ -123,7 +124,7 @@ pub fn start_architecture(
 }
 
 fn settings(root: &Path, connections: u32) -> Settings {
-    Settings { root: root.to_owned(), backlog: BACKLOG, connections, tls: None }
+    Settings { root: root.to_owned(), backlog: BACKLOG, connections, tls: None, apps: None }
 }
 
 fn started(name: &str, bed: &TestBed, recipe: Result<Recipe, StartError>) -> anyhow::Result<RunningServer> {
@@ -162,6 +163,7 @@ fn readiness_limit(
     };
     let arguments = ["responder", &address.to_string(), "--after-reply", after_reply];
     Ok(Recipe {
+        asked: Asked::default(),
         program: this_program().map_err(|error| StartError::Io("find this program", error))?,
         arguments: arguments.map(Into::into).to_vec(),
         environment: Vec::new(),

@@ -21,6 +21,8 @@ pub struct LabFlags {
 pub enum LabCommand {
     /// List the experiments that come with this program, with the time of each
     List,
+    /// List the metrics of a trial: the names for figures and claims, with their units
+    Metrics,
     /// Check experiment files, and estimate their times
     Check {
         /// A file, or the name of an experiment that comes with this program

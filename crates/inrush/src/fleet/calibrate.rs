@@ -1,4 +1,4 @@
-//! `inrush fleet calibrate`: compares one agent with two that share the same D (Banga 1997, section 4.1).
+//! `inrush fleet calibrate`: compares one agent with two that share the same D (Banga 1997, section 4.3).
 //!
 //! The target is a [`FullListener`] of this process, so the agents offer load to nobody else. Deviation from the paper:
 //! a connect is abandoned after 50 ms in place of 500 ms, so that a tenth of the sockets reaches the same rate.

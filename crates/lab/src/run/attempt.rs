@@ -3,11 +3,11 @@
 use anyhow::bail;
 use base::{Nanos, Seed};
 use experiment::ServerKind;
-use record::Verdict;
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
+use record::{Speed, Verdict};
 
 use super::test_bed::{Place, TestBed, TestBedError};
-use super::{INTERRUPTED, Run, START_FAILURES, command_lines, metrics};
+use super::{INTERRUPTED, Run, START_FAILURES, command_lines, metrics, speed};
 use crate::trial::{LoadError, RunTime, Seen};
 use stage::server_under_test::StartError;
 
@@ -99,6 +99,9 @@ impl Run<'_> {
             seed: place.seed,
         };
         let run = command_lines::load(load, &point.axes, offer).map_err(Failure::Because)?;
+        self.note_conditions(trial, &test_bed);
+        let spin = |test_bed: &TestBed| speed::spin_us(&test_bed.topology.server.cpus);
+        let spin_us_before = spin(&test_bed)?;
         let restart = self.experiment.plan.restart;
         let cooldown = if restart { Nanos::ZERO } else { self.experiment.plan.cooldown };
         let surroundings = self.surroundings;
@@ -113,6 +116,8 @@ impl Run<'_> {
             (Err(error), None) => return Err(Failure::Because(error.to_string())),
             (Ok(seen), _) => seen,
         };
+        let (spin_us_after, steal_share) = (spin(&test_bed)?, seen.elapsed.steal_share);
+        trial.speed = Some(Speed { spin_us_before, spin_us_after, steal_share });
         if let Some(end) = end {
             trial.flaws.push(Flaw::ServerDied);
             trial.failure = Some(end);
@@ -120,7 +125,20 @@ impl Run<'_> {
             self.kept = Some((point.server, point.axes, test_bed));
         }
         self.fill(trial, seen);
+        let spec = &self.experiment.servers[point.server];
+        if self.experiment.paper.is_some() && !spec.may_cut_sessions && cut_sessions(trial) > 0 {
+            trial.flaws.push(Flaw::SessionsCut);
+        }
         Ok(())
+    }
+
+    /// Notes the conditions in force, and those that differ from the experiment's as a flaw.
+    fn note_conditions(&self, trial: &mut TrialRecord, test_bed: &TestBed) {
+        trial.in_force = Some(test_bed.in_force.clone());
+        if !test_bed.differences.is_empty() {
+            trial.flaws.push(Flaw::SettingsDiffer);
+            trial.failure = Some(test_bed.differences.join("; "));
+        }
     }
 
     /// Fills the record with the result of a load run.
@@ -191,6 +209,12 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The connections that one of our servers closed during the run because others waited, by its own count.
+fn cut_sessions(trial: &TrialRecord) -> u64 {
+    let counters = trial.server_status.as_ref().and_then(|status| status.get("counters"));
+    counters.and_then(|counters| counters.get("reclaimed")?.as_u64()).unwrap_or(0)
 }
 
 /// Returns the end of a server under load, if it has ended. Does not block.

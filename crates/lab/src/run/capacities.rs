@@ -68,8 +68,8 @@ impl Run<'_> {
     /// Returns the capacity that a load's relative rates at a server refer to.
     pub(super) fn capacity(&self, server: usize, load: usize) -> Option<f64> {
         let own = &self.experiment.servers[server].name;
-        let name = self.experiment.capacity.of.as_ref().unwrap_or(own);
         let load = &self.experiment.loads[load];
+        let name = load.capacity_of.as_ref().or(self.experiment.capacity.of.as_ref()).unwrap_or(own);
         let under = self.experiment.capacity.load.as_ref().unwrap_or(&load.name);
         let known = self.store.run.capacities.iter();
         let mut known = known.filter(|known| known.server == *name && known.load == *under);

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use base::Seed;
-use experiment::{Experiment, LoadSpec, Network, Rate, Ready, ServerKind, ServerSpec, fill};
+use experiment::{Experiment, LoadSpec, Network, Package, Rate, Ready, ServerKind, ServerSpec, fill};
 use record::experiment::Value;
 
 use super::schedule;
 use crate::trial::{LoadRun, RunTime};
+use stage::server_under_test::installed;
 use stage::server_under_test::recipe::{self, Readiness, Recipe};
 use stage::server_under_test::{Settings, StartError};
 use stage::topology::Topology;
@@ -30,6 +31,12 @@ fn all_filled<'a>(texts: &'a [String], axes: &'a Axes) -> impl Iterator<Item = S
 /// Returns the flags of our server at a point, the common ones first.
 pub fn flags(experiment: &Experiment, server: &ServerSpec, axes: &Axes) -> Vec<String> {
     experiment.common.flags.iter().cloned().chain(all_filled(&server.flags, axes)).collect()
+}
+
+/// Returns the flags of the guard beside a server at a point; `None` for a server that stands alone.
+pub fn guard(server: &ServerSpec, axes: &Axes) -> Option<Vec<String>> {
+    let flags = filled(server.guard.as_ref()?, axes);
+    Some(flags.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Returns the recipe of a server at a point. `behind` has names for the arguments of a load balancer, with their
@@ -61,6 +68,10 @@ pub fn recipe(
                 server.environment.iter().map(|(name, value)| (name.clone(), filled(value, axes)));
             recipe.environment = variables.collect();
             Ok(recipe)
+        }
+        ServerKind::Installed => {
+            let package = server.package.expect("an installed server has a package");
+            installed::installed(package, topology, settings, behind)
         }
         ServerKind::Nginx => recipe::nginx(topology, settings),
         ServerKind::ApachePrefork => recipe::apache_prefork(topology, settings, server.workers),
@@ -95,6 +106,10 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Result<Vec<String>
     let mut lines = Vec::new();
     for axes in experiment.sample_points() {
         for server in &experiment.servers {
+            if let Some(flags) = guard(server, &axes) {
+                let arguments = ["guard", "127.0.0.1:80"].map(str::to_owned).into_iter().chain(flags);
+                lines.push((format!("guard of '{}'", server.name), Ok(arguments.collect())));
+            }
             let arguments = match server.kind {
                 ServerKind::Herd => herd(server, &axes, experiment.plan.seed),
                 kind if kind != ServerKind::Inrush && server.behind.is_empty() => continue,
@@ -129,6 +144,7 @@ pub fn command_lines(experiment: &Experiment) -> Vec<(String, Result<Vec<String>
 /// Returns an experiment's programs that are not installed here. A run leaves out their servers.
 pub fn not_installed(experiment: &Experiment) -> Vec<&str> {
     let programs = experiment.servers.iter().filter_map(|server| match server.kind {
+        ServerKind::Installed => server.package.map(Package::program),
         ServerKind::Nginx => Some("nginx"),
         ServerKind::ApachePrefork | ServerKind::ApacheEvent => Some("apache2"),
         ServerKind::Lighttpd => Some("lighttpd"),

@@ -1,10 +1,11 @@
 //! The claims that the plan of an experiment can judge, found before anything is run.
 //!
 //! The plan's trials are made up: each is valid and has every metric. The analysis then counts the measurements that a
-//! claim would rest on, by the same rules as after a run. Does not know which servers are installed.
+//! claim would rest on, by the same rules as after a run. A claim is judged together with the others of its document, which
+//! multiplies the probabilities of its test. Does not know which servers are installed.
 
 use analysis::measure::measure;
-use experiment::{Claim, Experiment};
+use experiment::{Claim, Experiment, Measure};
 use record::experiment::{TRIAL_SCHEMA, TrialRecord};
 
 use super::schedule::{Planned, schedule};
@@ -20,14 +21,36 @@ pub struct Undecidable {
     pub needed: usize,
 }
 
-/// The claims that have too few measurements in the plan of an experiment, which is in its form already.
-pub fn undecidable(experiment: &Experiment) -> Vec<Undecidable> {
+/// The claims that have too few measurements in the plan of an experiment, which is in its form already. A document judges
+/// `together` claims.
+pub fn undecidable(experiment: &Experiment, together: usize) -> Vec<Undecidable> {
     let planned = schedule(experiment);
     let found = experiment.claims.iter().map(|claim| {
         let sample = measure(experiment, claim, &made_up(experiment, claim, &planned)).sample;
-        Undecidable { claim: claim.text.clone(), measurements: sample.count(), needed: sample.needed() }
+        let needed = sample.needed(together);
+        Undecidable { claim: claim.text.clone(), measurements: sample.count(), needed }
     });
     found.filter(|claim| claim.measurements < claim.needed).collect()
+}
+
+/// Pairs of claims about one quantity, where a bound of the second lies inside the tolerance of the first: a number there
+/// can neither refute the first nor tell the two apart.
+pub fn bounds_within_tolerances(experiment: &Experiment) -> Vec<(String, String)> {
+    let claims = &experiment.claims;
+    let pairs = claims.iter().flat_map(|one| claims.iter().map(move |other| (one, other)));
+    let found = pairs.filter(|(one, other)| {
+        let is_same = !std::ptr::eq(*one, *other) && one.measure == other.measure;
+        is_same && !matches!(one.measure, Measure::Best(_)) && has_bound_in_tolerance(one, other)
+    });
+    found.map(|(one, other)| (one.text.clone(), other.text.clone())).collect()
+}
+
+fn has_bound_in_tolerance(one: &Claim, other: &Claim) -> bool {
+    let (least, most) = (one.expected.at_least, one.expected.at_most);
+    let (low, high) = (least - least.abs() * one.tolerance, most + most.abs() * one.tolerance);
+    let bounds =
+        [other.expected.at_least, other.expected.at_most].into_iter().filter(|bound| bound.is_finite());
+    bounds.into_iter().any(|bound| (low <= bound && bound < least) || (most < bound && bound <= high))
 }
 
 /// A valid record of every planned trial, with values for the quantities of a claim that are no axes.
@@ -83,7 +106,7 @@ claim = [
     #[test]
     fn claim_with_few_measurements_is_named_with_count() {
         let of = |trials: u32| -> Vec<(String, usize, usize)> {
-            let found = undecidable(&experiment(trials));
+            let found = undecidable(&experiment(trials), 1);
             found.into_iter().map(|claim| (claim.claim, claim.measurements, claim.needed)).collect()
         };
         // A repetition is one measurement, at however many places. Student's test takes three, the sign test five.
@@ -99,10 +122,37 @@ claim = [
     }
 
     #[test]
+    fn other_claims_of_the_document_count() {
+        let needed = |trials, together| -> Vec<usize> {
+            undecidable(&experiment(trials), together).iter().map(|claim| claim.needed).collect()
+        };
+        assert_eq!(needed(10, 7), [] as [usize; 0]);
+        assert_eq!(needed(10, 86), [11; 4], "2^-10 times 86 is above 0.05");
+        assert_eq!(needed(12, 86), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn a_bound_inside_a_tolerance_is_found() {
+        let of = |tolerance: f64| {
+            let mut experiment = experiment(12);
+            experiment.claims[0].tolerance = tolerance;
+            experiment.claims[0].text = "first".to_owned();
+            experiment.claims.push(experiment.claims[0].clone());
+            let second = experiment.claims.last_mut().unwrap();
+            (second.text, second.expected.at_least) = ("second".to_owned(), 0.9);
+            bounds_within_tolerances(&experiment)
+        };
+        assert_eq!(of(0.2), [("first".to_owned(), "second".to_owned())]);
+        assert_eq!(of(0.05), []);
+    }
+
+    #[test]
     fn shipped_full_forms_can_judge_all_claims() {
         for known in library::each() {
             let experiment = Experiment::parse(known.text).unwrap().in_form(Form::Full);
-            assert_eq!(undecidable(&experiment), [], "{}", known.name);
+            let together = library::claims_together(known.name, &experiment);
+            assert_eq!(undecidable(&experiment, together), [], "{}", known.name);
+            assert_eq!(bounds_within_tolerances(&experiment), [], "{}", known.name);
         }
     }
 }

@@ -39,6 +39,7 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>) -> Metrics {
         put(&format!("outcome_{}_per_s", outcome.name()), per_s(count));
     }
     put("server_cpu_cores", seen.elapsed.server_cpu);
+    put("server_steal_share", seen.elapsed.steal_share);
     put("client_cpu_cores", seen.elapsed.client_cpu);
     put("generator_cpu_cores", load.generator_cpu);
     put("foreign_cpu_cores", foreign(seen));
@@ -232,6 +233,7 @@ mod tests {
             elapsed: stage::kernel::Elapsed {
                 drops: KernelDrops::default(),
                 server_cpu: 0.0,
+                steal_share: 0.0,
                 client_cpu: 0.0,
                 cpu_busy: BTreeMap::new(),
             },

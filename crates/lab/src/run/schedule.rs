@@ -124,7 +124,12 @@ pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
     });
     let relative: Vec<usize> = loads.map(|(place, _)| place).collect();
     let servers = experiment.servers.iter().enumerate().filter(|(_, server)| counts(server));
-    servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load))).collect()
+    let pairs = servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load)));
+    let counts_for_all = |(server, load): &(usize, usize)| {
+        let of = experiment.loads[*load].capacity_of.as_ref();
+        of.is_none_or(|of| *of == experiment.servers[*server].name)
+    };
+    pairs.filter(counts_for_all).collect()
 }
 
 /// Returns the times of one run of a capacity search, and the number of runs that narrow the capacity down. A full run
@@ -231,6 +236,11 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
         assert_eq!(searches(&experiment), [(1, 2)]);
         experiment.loads.truncate(2);
         experiment.capacity.load = None;
+        experiment.capacity.of = None;
+        experiment.loads[0].capacity_of = Some("fdm".to_owned());
+        assert_eq!(searches(&experiment), [(0, 0)], "the others are offered multiples of its capacity");
+        experiment.loads[0].capacity_of = None;
+        experiment.capacity.of = Some("epoll".to_owned());
         let estimate = estimate(&experiment, Form::Quick);
         assert_eq!((estimate.trials, estimate.searches), (12, 1));
         let trial = Nanos::from_secs(3) + OVERHEAD;

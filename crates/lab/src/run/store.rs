@@ -120,6 +120,31 @@ impl Store {
         self.write_trials()
     }
 
+    /// Adds a flaw to the last attempts at the places that a rule names, and writes them again. The rule sees all last
+    /// attempts. Returns the number of attempts that did not have the flaw.
+    ///
+    /// # Errors
+    /// A record that cannot be read or written.
+    pub fn flaw(
+        &mut self,
+        flaw: Flaw,
+        rule: impl FnOnce(&[TrialRecord]) -> Vec<u32>,
+    ) -> anyhow::Result<usize> {
+        let mut last: BTreeMap<u32, TrialRecord> = BTreeMap::new();
+        last.extend(self.directory.attempts()?.0.into_iter().map(|trial| (trial.order, trial)));
+        let trials: Vec<TrialRecord> = last.into_values().collect();
+        let named = rule(&trials);
+        let mut added = 0;
+        for mut trial in trials.into_iter().filter(|trial| named.contains(&trial.order)) {
+            if !trial.flaws.contains(&flaw) {
+                added += 1;
+                trial.flaws.push(flaw);
+                self.add(trial)?;
+            }
+        }
+        Ok(added)
+    }
+
     fn write_trials(&mut self) -> Result<(), RecordError> {
         while let Some(trial) = self.unwritten.first() {
             file::write(&self.directory.trial_file(trial.order, trial.attempt), trial)?;
@@ -199,6 +224,25 @@ mod tests {
         let read = Directory::new(folder.path()).read().unwrap();
         assert_eq!(read.trials.iter().map(|t| (t.order, t.attempt)).collect::<Vec<_>>(), [(0, 1), (3, 2)]);
         assert_eq!(read.superseded.len(), 1);
+    }
+
+    #[test]
+    fn a_flaw_is_added_to_last_attempts_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        store.add(trial(0, 1, vec![Flaw::Noisy])).unwrap();
+        store.add(trial(0, 2, vec![])).unwrap();
+        store.add(trial(1, 1, vec![])).unwrap();
+        let all = |trials: &[TrialRecord]| {
+            assert_eq!(trials.iter().map(|trial| trial.attempt).collect::<Vec<_>>(), [2, 1]);
+            vec![0]
+        };
+        assert_eq!(store.flaw(Flaw::MachineSlowed, all).unwrap(), 1);
+        assert_eq!((store.known(0).valid, store.known(1).valid), (false, true));
+        assert_eq!(store.flaw(Flaw::MachineSlowed, |_| vec![0]).unwrap(), 0, "it has it already");
+        let read = Directory::new(folder.path()).read().unwrap();
+        assert_eq!(read.trials[0].flaws, [Flaw::MachineSlowed]);
+        assert_eq!(read.superseded[0].flaws, [Flaw::Noisy]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use base::{Clock, Nanos, Seed};
 use experiment::{Common, Experiment, ServerSpec, TopologyChoice, placeholders};
+use record::{InForce, TopologyKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::command_lines::{self, Axes};
@@ -18,14 +19,24 @@ use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 use stage::cgroup::{Bound, Cgroup};
 use stage::fileset;
 use stage::kernel::Observer;
+use stage::server_under_test::read_back::{differences, in_force};
 use stage::server_under_test::{self, RunningServer, Settings, StartError, recipe};
 use stage::topology::{Topology, TopologyOptions};
+
+/// The time in which a server that is ready has all its processes.
+const IN_FORCE_WITHIN: Nanos = Nanos::from_secs(2);
+/// The time between two looks at them.
+const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
 /// A topology with a server that runs in it.
 pub struct TestBed {
     /// The server. It is the first field because it must end before its namespaces.
     pub running: RunningServer,
     observer: Observer,
+    /// The conditions in force after the server's start.
+    pub in_force: InForce,
+    /// Those that differ from the experiment's, a phrase each.
+    pub differences: Vec<String>,
     /// The network with both sides.
     pub topology: Topology,
 }
@@ -42,6 +53,9 @@ pub enum TestBedError {
     /// The server's bounds cannot be made.
     #[error("cannot bound its CPU time, memory or disk, which needs root: {0}")]
     Bound(io::Error),
+    /// The conditions in force cannot be read.
+    #[error("cannot read back what is in force: {0}")]
+    ReadBack(io::Error),
     /// Drops cannot be counted by kind.
     #[error(transparent)]
     Watch(#[from] bpf::BpfError),
@@ -103,6 +117,27 @@ fn with_signal_queue<T>(signals: Option<NonZeroU32>, start: impl FnOnce() -> T) 
     Ok(started)
 }
 
+/// Reads the conditions in force back, again while they differ: a pool may still be starting.
+fn read_back(
+    topology: &Topology,
+    running: &mut RunningServer,
+    observer: &mut Observer,
+    sysctls: &[(String, String)],
+    clock: &dyn Clock,
+) -> io::Result<(InForce, Vec<String>)> {
+    let deadline = clock.now() + IN_FORCE_WITHIN;
+    loop {
+        let found = in_force(topology, running, observer, sysctls)?;
+        // Over loopback the machine's settings stay, which the topology warns of.
+        let asked = if topology.kind == TopologyKind::Loopback { &[] } else { sysctls };
+        let differences = differences(running.asked(), asked, &found);
+        if differences.is_empty() || clock.now() >= deadline {
+            return Ok((found, differences));
+        }
+        running.linger(LOOK_EVERY)?;
+    }
+}
+
 impl TestBed {
     /// Makes the network and starts the server. Blocks until it is ready.
     ///
@@ -151,12 +186,19 @@ impl TestBed {
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
         running.behind = behind;
+        if let Some(flags) = command_lines::guard(server, axes) {
+            let recipe = recipe::guard(running.address, &flags)?;
+            running.guard = Some(Box::new(start(recipe, None)?));
+        }
         running.live_accept_limit = server.live_accept_limit;
         let mut observer = Observer::of(&topology).map_err(TestBedError::Network)?;
         if OF_FINAL_ACKS.iter().any(|metric| experiment.needs_metric(metric)) {
             observer.watch_final_acks()?;
         }
-        Ok(TestBed { running, observer, topology })
+        let sysctls = options(experiment, Some(place), cpus).sysctls;
+        let mut read = || read_back(&topology, &mut running, &mut observer, &sysctls, clock);
+        let (in_force, differences) = read().map_err(TestBedError::ReadBack)?;
+        Ok(TestBed { running, observer, in_force, differences, topology })
     }
 
     /// Offers load and observes both sides. Then waits until the server has no connection left, for at most

@@ -1,4 +1,4 @@
-//! The engine as one half of an S-client pair (Banga 1997, section 3).
+//! The engine as one half of an S-client pair (Banga 1997, section 4.2).
 //!
 //! ```text
 //!   establisher: connecting --established, request sent--> outbox ====> handler: awaiting a reply --> closed

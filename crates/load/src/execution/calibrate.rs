@@ -1,4 +1,4 @@
-//! The clean rate of this machine (Banga 1997, section 4.1).
+//! The clean rate of this machine (Banga 1997, section 4.3).
 //!
 //! Above some rate a client machine distorts the result: it is late, or it sends less than the schedule asks
 //! for. The paper finds that rate by comparing one machine's curve with the curve of two machines that share

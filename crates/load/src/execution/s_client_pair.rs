@@ -1,4 +1,4 @@
-//! A run by the paper's pair of processes (Banga 1997, section 3): this process connects, another one reads
+//! A run by the paper's pair of processes (Banga 1997, section 4.2): this process connects, another one reads
 //! replies.
 //!
 //! ```text

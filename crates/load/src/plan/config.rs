@@ -21,7 +21,7 @@ use crate::plan::window::Window;
 use crate::plan::workload::{DataFile, DataOrder, Form, Length, RequestFile, Spec, Think};
 
 /// The default connect timeout: above any round trip, below the kernel's first retransmission (1 s), so that
-/// an attempt is one SYN (Banga 1997, section 3.1).
+/// an attempt is one SYN (Banga 1997, section 4.2).
 pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
 
 /// The default timeout of a request: the client gives up without a complete reply by then.
@@ -33,7 +33,7 @@ pub const PROCESSES_MAX: u32 = 64;
 /// The most agents of one fleet: their presence and intervals still pass through one coordinator with ease.
 pub const AGENTS_MAX: u32 = 256;
 
-/// The most connects pending at once: D of Banga 1997, section 3.
+/// The most connects pending at once: D of Banga 1997, section 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Sockets {
     /// The bound follows from the rate and the connect timeout.
@@ -135,7 +135,7 @@ pub enum Processes {
     Count(NonZeroU32),
     /// The agents of a fleet, at most [`AGENTS_MAX`]. Each has [`Config::threads`] threads on its own machine.
     Agents(NonZeroU32),
-    /// The paper's pair: an establisher and a handler with one thread each (Banga 1997, section 3). Requires
+    /// The paper's pair: an establisher and a handler with one thread each (Banga 1997, section 4.2). Requires
     /// the S-client, plain HTTP, one request per connection and no retries.
     Pair,
 }
@@ -154,7 +154,7 @@ pub enum Client {
         sockets: Sockets,
     },
     /// The S-client without a rate: this many connects are pending, all threads together. Another one begins when one has
-    /// succeeded, failed or timed out, whatever becomes of the request (Banga 1997, section 3).
+    /// succeeded, failed or timed out, whatever becomes of the request (Banga 1997, section 4.2).
     Pending {
         /// D of the paper.
         connects: NonZeroU32,

@@ -20,6 +20,20 @@ pub enum Unit {
     Share,
 }
 
+impl Unit {
+    /// The unit as tables show it; empty for a number of things.
+    pub fn word(self) -> &'static str {
+        match self {
+            Unit::PerSecond => "1/s",
+            Unit::Milliseconds => "ms",
+            Unit::Microseconds => "us",
+            Unit::Cores => "CPUs",
+            Unit::Count => "",
+            Unit::Share => "0 to 1",
+        }
+    }
+}
+
 /// A quantity of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
@@ -36,7 +50,7 @@ const fn is(name: &'static str, title: &'static str, unit: Unit) -> Metric {
 }
 
 /// All metrics with fixed names, in the order they are shown.
-pub const METRICS: [Metric; 52] = [
+pub const METRICS: [Metric; 53] = [
     is("offered_per_s", "offered requests/s", Unit::PerSecond),
     is("sent_per_s", "sent requests/s", Unit::PerSecond),
     is("replies_per_s", "replies/s", Unit::PerSecond),
@@ -72,6 +86,7 @@ pub const METRICS: [Metric; 52] = [
     is("queue_depth_mean", "mean length of the accept queue", Unit::Count),
     is("queue_depth_max", "greatest length of the accept queue", Unit::Count),
     is("server_cpu_cores", "server's CPUs busy, cores", Unit::Cores),
+    is("server_steal_share", "server's CPUs taken away by a hypervisor", Unit::Share),
     is("client_cpu_cores", "client's CPUs busy, cores", Unit::Cores),
     is("generator_cpu_cores", "generator, cores", Unit::Cores),
     is("foreign_cpu_cores", "others on the client's CPUs, cores", Unit::Cores),

@@ -141,6 +141,8 @@ fn trial(
         herd: None,
         kernel: None,
         queue: None,
+        in_force: None,
+        speed: None,
         cpu_busy: BTreeMap::from([(0, 0.97), (1, 0.4)]),
         server_status: None,
         started_unix_s: 1_795_297_448,

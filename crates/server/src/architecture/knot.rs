@@ -1,4 +1,4 @@
-//! Knot: user-level threads on one kernel thread, each with one connection at a time (Brecht 2004, 3.2).
+//! Knot: user-level threads on one kernel thread, each with one connection at a time (Brecht 2004, 4.2).
 //!
 //! ```text
 //!   knot-c                                     knot-a

@@ -1,4 +1,4 @@
-//! SPED, single-process event-driven: the userver of Brecht 2004 (section 3.1), also SPED in SMPED.
+//! SPED, single-process event-driven: the userver of Brecht 2004 (section 4.1), also SPED in SMPED.
 //!
 //! ```text
 //!            ┌──────────────── one thread ────────────────┐

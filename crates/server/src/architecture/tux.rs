@@ -1,4 +1,4 @@
-//! TUX's discipline in user mode: the accept queue and the work-pending queue of Brecht 2004 (section 3.3).
+//! TUX's discipline in user mode: the accept queue and the work-pending queue of Brecht 2004 (section 4.3).
 //!
 //! ```text
 //!            ┌───────────────────── one thread ──────────────────────┐

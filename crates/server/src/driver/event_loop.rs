@@ -1,4 +1,4 @@
-//! The loop of Brecht 2004 (section 3.1), over any way of learning of events.
+//! The loop of Brecht 2004 (section 4.1), over any way of learning of events.
 //!
 //! ```text
 //!   turn:  get_events ─> accept ─> work ─> expire

@@ -1,4 +1,4 @@
-//! The readiness loop: the userver of Brecht 2004 (section 3.1), on any mechanism.
+//! The readiness loop: the userver of Brecht 2004 (section 4.1), on any mechanism.
 //!
 //! Its phases are those of [`EventLoop`]. Connections accepted in a turn wait for the next get-events, unless
 //! `read_after_accept` is set. That is the loop under [`ByPhases`]; TUX's [`UntilEmpty`] has the same phases, but accepts

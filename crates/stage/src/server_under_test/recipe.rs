@@ -1,9 +1,9 @@
 //! The command line and configuration of each server under test.
 //!
-//! Other servers are set up as their operators do for static files: one event loop, sendfile, files kept open,
+//! Other servers are tuned for static files: one event loop, sendfile, files kept open,
 //! keep-alive without a bound, no access log. No server outlives the laboratory. nginx runs with `master_process
 //! off`: the same loop without a supervisor. Apache runs in the foreground in our process group. It refuses to
-//! serve as root, so it runs as another user.
+//! serve as root, so it runs as another user. Servers as their packages install them are [`super::installed`].
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::read_back::Asked;
 use super::{Settings, StartError};
 use crate::identity::Identity;
 use crate::owner;
@@ -51,6 +52,8 @@ pub struct Recipe {
     pub readiness: Readiness,
     /// The folder of its configuration and output.
     pub folder: Option<TempDir>,
+    /// The conditions that the command line or the configuration asks for.
+    pub asked: Asked,
 }
 
 /// `inrush serve` with more flags, which override the common ones.
@@ -77,18 +80,49 @@ pub fn inrush(topology: &Topology, settings: &Settings, flags: &[String]) -> Res
     let common = common.into_iter().chain(tls).filter(|(flag, _)| !given(flag));
     arguments.extend(common.flat_map(|(flag, value)| [flag.into(), value.into()]));
     arguments.extend(flags.iter().map(OsString::from));
-    Ok(Recipe { program, arguments, environment: Vec::new(), readiness: Readiness::Announces, folder: None })
+    let value = |flag: &str| value_of(flags, flag);
+    let backlog = value("--backlog").map_or(Some(settings.backlog), |given| given.parse().ok());
+    let asked =
+        Asked { backlog, processes: None, architecture: value("--arch"), dispatch: value("--dispatch") };
+    let (environment, readiness) = (Vec::new(), Readiness::Announces);
+    Ok(Recipe { program, arguments, environment, readiness, folder: None, asked })
+}
+
+/// The last value of a flag that takes one, as a word of its own or behind `=`.
+fn value_of(flags: &[String], flag: &str) -> Option<String> {
+    let behind = |(place, given): (usize, &String)| match given.strip_prefix(flag)? {
+        "" => flags.get(place + 1).cloned(),
+        rest => rest.strip_prefix('=').map(str::to_owned),
+    };
+    flags.iter().enumerate().filter_map(behind).next_back()
+}
+
+/// `inrush guard` with flags, beside the server at an address.
+///
+/// # Errors
+/// This program's own file is gone.
+pub fn guard(server: SocketAddr, flags: &[String]) -> Result<Recipe, StartError> {
+    let program = sys::process::this_program().map_err(|error| StartError::Io("find this program", error))?;
+    let own = ["guard".to_owned(), server.to_string()];
+    Ok(Recipe {
+        program,
+        arguments: own.iter().chain(flags).map(OsString::from).collect(),
+        environment: Vec::new(),
+        readiness: Readiness::Says(server, "guarding ".to_owned()),
+        folder: None,
+        asked: Asked::default(),
+    })
 }
 
 /// The common start of the recipes for other servers.
-struct Kitchen {
-    program: PathBuf,
-    address: SocketAddr,
-    folder: TempDir,
+pub(super) struct Kitchen {
+    pub program: PathBuf,
+    pub address: SocketAddr,
+    pub folder: TempDir,
 }
 
 impl Kitchen {
-    fn of(name: &str, topology: &Topology) -> Result<Kitchen, StartError> {
+    pub fn of(name: &str, topology: &Topology) -> Result<Kitchen, StartError> {
         let program =
             sys::process::find_program(name).ok_or_else(|| StartError::NotInstalled(name.to_owned()))?;
         let address = topology.server.free_port().map_err(|error| StartError::Io("find it a port", error))?;
@@ -97,14 +131,20 @@ impl Kitchen {
     }
 
     /// Writes the configuration, in which `~F`, `~A`, `~I`, `~P` and `~R` stand for folder, address, IP, port and root.
-    fn recipe(self, text: &str, root: &Path, arguments: &[&str]) -> Result<Recipe, StartError> {
+    fn recipe(
+        self,
+        text: &str,
+        settings: &Settings,
+        processes: u32,
+        arguments: &[&str],
+    ) -> Result<Recipe, StartError> {
         let (folder, conf) = (self.folder.path(), self.folder.path().join("server.conf"));
         let text = text
             .replace("~F", &folder.display().to_string())
             .replace("~A", &self.address.to_string())
             .replace("~I", &self.address.ip().to_string())
             .replace("~P", &self.address.port().to_string())
-            .replace("~R", &root.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
+            .replace("~R", &settings.root.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
         fs::write(&conf, text).map_err(|error| StartError::Io("write its configuration", error))?;
         let place = |argument: &&str| match *argument {
             "~F" => folder.as_os_str().to_owned(),
@@ -117,6 +157,7 @@ impl Kitchen {
             environment: Vec::new(),
             readiness: Readiness::Replies(self.address),
             folder: Some(self.folder),
+            asked: Asked { backlog: Some(settings.backlog), processes: Some(processes), ..Asked::default() },
         })
     }
 }
@@ -180,7 +221,7 @@ http {{
         descriptors = settings.connections + 1000,
         backlog = settings.backlog,
     );
-    kitchen.recipe(&text, &settings.root, &["-p", "~F", "-c", "~C", "-e", "stderr"])
+    kitchen.recipe(&text, settings, 1, &["-p", "~F", "-c", "~C", "-e", "stderr"])
 }
 
 /// lighttpd, one event loop. Its counter of requests on a connection has 16 bits, and it keeps a
@@ -207,7 +248,7 @@ mimetype.assign = ( \".html\" => \"text/html\" )
         connections = settings.connections,
         descriptors = 2 * settings.connections,
     );
-    kitchen.recipe(&text, &settings.root, &["-D", "-f", "~C"])
+    kitchen.recipe(&text, settings, 1, &["-D", "-f", "~C"])
 }
 
 /// h2o, one event loop. It has no setting for its backlog, which net.core.somaxconn bounds.
@@ -232,7 +273,7 @@ hosts:
 ",
         connections = settings.connections,
     );
-    kitchen.recipe(&text, &settings.root, &["-c", "~C"])
+    kitchen.recipe(&text, settings, 1, &["-c", "~C"])
 }
 
 /// Apache with a process for each connection.
@@ -253,7 +294,8 @@ MaxSpareServers {processes}
 MaxRequestWorkers {processes}
 "
     );
-    apache(topology, settings, "mpm_prefork", &pool, "-DFOREGROUND")
+    let pool = Pool { mpm: "mpm_prefork", text: &pool, mode: "-DFOREGROUND", processes: processes + 1 };
+    apache(topology, settings, &pool)
 }
 
 /// Apache with one event loop and a thread for each request.
@@ -275,18 +317,25 @@ MaxRequestWorkers {threads}
 AsyncRequestWorkerFactor 256
 "
     );
-    apache(topology, settings, "mpm_event", &pool, "-X")
+    apache(topology, settings, &Pool { mpm: "mpm_event", text: &pool, mode: "-X", processes: 1 })
+}
+
+/// The processes and threads of an Apache.
+struct Pool<'a> {
+    /// The module that has them.
+    mpm: &'a str,
+    /// Its directives.
+    text: &'a str,
+    /// The flag of the mode in which Apache stays in the foreground.
+    mode: &'a str,
+    /// All processes, the parent among them.
+    processes: u32,
 }
 
 /// Returns the recipe of Apache. Apache refuses to serve as root, so root starts it as the user nobody. The change
 /// of user clears the request to die with the parent, which the recipe repeats.
-fn apache(
-    topology: &Topology,
-    settings: &Settings,
-    mpm: &str,
-    pool: &str,
-    mode: &str,
-) -> Result<Recipe, StartError> {
+fn apache(topology: &Topology, settings: &Settings, pool: &Pool<'_>) -> Result<Recipe, StartError> {
+    let Pool { mpm, text: pool, mode, processes } = *pool;
     let kitchen = Kitchen::of("apache2", topology)?;
     let modules = Path::new("/usr/lib/apache2/modules");
     let missing =
@@ -318,7 +367,7 @@ DocumentRoot \"~R\"
         modules = [mpm, "authz_core", "mime"].map(load).concat(),
         backlog = settings.backlog,
     );
-    let mut recipe = kitchen.recipe(&text, &settings.root, &[mode, "-f", "~C"])?;
+    let mut recipe = kitchen.recipe(&text, settings, processes, &[mode, "-f", "~C"])?;
     if is_root() {
         let setpriv = sys::process::find_program("setpriv");
         let setpriv = setpriv.ok_or_else(|| StartError::NotInstalled("setpriv".to_owned()))?;
@@ -350,12 +399,15 @@ pub fn command(
         "ip" => Some(address.ip().to_string()),
         "port" => Some(address.port().to_string()),
         "root" => Some(settings.root.display().to_string()),
+        "apps" => settings.apps.as_ref().map(|folder| folder.display().to_string()),
         "folder" => Some(folder.path().display().to_string()),
         "backlog" => Some(settings.backlog.to_string()),
         "connections" => Some(settings.connections.to_string()),
         "cpus" => Some(cpus.join(",")),
         other => more.iter().find(|(name, _)| name == other).map(|(_, value)| value.clone()),
     };
+    let names_backlog = arguments.iter().any(|argument| argument.contains("{backlog}"));
+    let asked = Asked { backlog: names_backlog.then_some(settings.backlog), ..Asked::default() };
     let mut arguments = arguments.iter().map(|argument| experiment::fill(argument, value_of));
     let program = arguments.next().ok_or_else(|| StartError::NotInstalled("an empty command".to_owned()))?;
     Ok(Recipe {
@@ -364,9 +416,24 @@ pub fn command(
         environment: Vec::new(),
         readiness: ready(address),
         folder: Some(folder),
+        asked,
     })
 }
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_value_of_a_flag_counts() {
+        let flags = ["--arch", "sped", "--backlog=64", "--backlog", "128", "--arches=2"].map(str::to_owned);
+        let of = |flag| value_of(&flags, flag);
+        assert_eq!(of("--arch").as_deref(), Some("sped"));
+        assert_eq!(of("--backlog").as_deref(), Some("128"));
+        assert_eq!(of("--dispatch"), None);
+    }
 }

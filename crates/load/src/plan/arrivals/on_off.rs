@@ -1,4 +1,4 @@
-//! Bursts (Banga 1997, section 4.2). The rate is `a` times the mean for a fraction `b`
+//! Bursts (Banga 1997, section 5.4). The rate is `a` times the mean for a fraction `b`
 //! of each period, and r(1-ab)/(1-b) for the rest of it.
 //!
 //! A period begins with its quiet part, so that a run does not begin with a burst. Whole periods have exactly
