@@ -48,8 +48,11 @@ pub const ALL: &[Known] = known![
 
 /// Questions about Inrush itself, which are no part of a report on all.
 const OWN: &[Known] = known![
+    "elbow",
     "fleet-outage",
     "fleet-smped",
+    "guard-apps",
+    "guard-harm",
     "overload-calm",
     "overload-hooks",
     "overload-open",
