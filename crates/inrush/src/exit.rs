@@ -124,7 +124,6 @@ mod tests {
         check("-c 50", &["'-c'", "--client closed --sockets N", "--rate"]);
         check("-c50", &["'-c'", "--sockets"]);
         check("-n 1000", &["'-n'", "--duration TIME"]);
-        check("-H A:b", &["'-H'", "--header 'Name: value'"]);
         check("-z 10s", &["'-z'", "--duration TIME"]);
         check("--vus 10", &["'--vus'", "--client closed --sockets N"]);
         check("-m", &["'-m'", "--method"]);

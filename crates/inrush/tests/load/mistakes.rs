@@ -94,7 +94,8 @@ fn requests_of_a_file_are_checked_before_the_run() {
     check(&["--requests", &open], &["open.jsonl: line 1: nothing defines '{{user}}'"]);
     let users = file("users.csv", "user\nann,x\n");
     check(&["--requests", &open, "--data", &users], &["users.csv: line 2: it has 2 values"]);
-    check(&["--data", &users], &["--requests"]);
+    let data = file("data.csv", "user\nann\n");
+    check(&["--data", &data], &["--requests"]);
     let fine = file("fine.jsonl", "{\"path\": \"/\", \"name\": \"root\"}");
     check(&["--requests", &fine, "--fail-if=roof:p99>1s"], &["no request has the name 'roof'", "root"]);
 }

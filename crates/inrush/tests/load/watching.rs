@@ -128,7 +128,7 @@ fn watchers_that_cannot_be_are_refused_before_the_run() {
     refused(
         &["load", target, "--prometheus=198.51.100.1:1"],
         1,
-        &["--prometheus 198.51.100.1:1", "cannot listen"],
+        &["--prometheus", "cannot listen on 198.51.100.1:1"],
     );
     refused(&["load", target, "--otlp=localhost:4318"], 2, &["--otlp", "http://localhost:4318"]);
 }
