@@ -15,6 +15,9 @@
 //! needs a new program for the group, which costs about 60 us (189 us have been measured). Changes below 7 %
 //! are therefore skipped.
 //!
+//! The salt of the identities changes with the first refusal after the law has forgotten the refused clients, 8 s after
+//! the last one. Until then the echo of a rush stays refused.
+//!
 //! No client can get stuck in a sink:
 //!
 //! - While sinks join, the program names only listeners, and each filler by its source. No stranger can
@@ -92,6 +95,8 @@ struct Group {
     /// Listeners of each address.
     listeners: usize,
     salt: u32,
+    /// True for each queue whose refused clients are forgotten: nobody holds them to a rate any more.
+    forgotten: Vec<bool>,
     /// Sinks by address, then by queue. Empty after withdrawal.
     sinks: Vec<Vec<OwnedFd>>,
 }
@@ -118,7 +123,8 @@ impl Sinks {
         mut inherited: Vec<OwnedFd>,
     ) -> Result<Sinks, SinkError> {
         let shares = vec![1.0; queues];
-        let mut group = Group { routing, shares, listeners: members, salt, sinks: Vec::new() };
+        let forgotten = vec![true; queues];
+        let mut group = Group { routing, shares, listeners: members, salt, forgotten, sinks: Vec::new() };
         for (address, listener) in listeners {
             let at = |sink: &mut OwnedFd| local_address(sink).is_ok_and(|local| local == *address);
             let before = inherited.extract_if(.., at).collect();
@@ -175,10 +181,12 @@ impl Group {
 
     /// Applies another share.
     fn share(&mut self, queue: usize, share: f64) -> io::Result<()> {
-        if self.shares.iter().all(|share| *share >= 1.0) {
-            // Each overload refuses other clients, so that no client is refused every day.
+        if self.forgotten.iter().all(|forgotten| *forgotten) {
+            // Each overload refuses other clients, so that no client is refused every day. Clients that may still retry keep
+            // their identity, or the echo of a rush would be drawn anew.
             self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         }
+        self.forgotten[queue] = false;
         self.shares[queue] = share;
         self.attach()
     }
@@ -300,6 +308,7 @@ impl Hook for SinkHook {
         let share = admission.share.clamp(0.0, 1.0);
         let mut group = self.sinks.lock();
         let before = group.shares[self.queue];
+        group.forgotten[self.queue] |= admission.is_all();
         let opens_or_closes = (before >= 1.0) != (share >= 1.0);
         if group.sinks.is_empty() || !(opens_or_closes || (share - before).abs() > WORTH * before) {
             return Ok(());

@@ -268,6 +268,25 @@ fn a_small_change_of_the_share_costs_nothing() {
 }
 
 #[test]
+fn salt_changes_only_after_the_memory_of_refusals() {
+    let (address, listeners) = listeners("127.0.0.1:0", 1);
+    let sinks = join(address, &listeners).unwrap();
+    let mut hook = sinks.hook(0);
+    let salt = || sinks.lock().salt;
+    hook.admit(&share(0.5)).unwrap();
+    let first = salt();
+    // New SYNs are free, and refused ones keep to the rate: the law remembers them.
+    hook.admit(&share(1.0)).unwrap();
+    hook.admit(&share(0.5)).unwrap();
+    assert_eq!(salt(), first, "the echo of a rush would be drawn anew");
+    hook.admit(&share(1.0)).unwrap();
+    hook.admit(&Admission::ALL).unwrap();
+    hook.admit(&share(0.5)).unwrap();
+    assert_ne!(salt(), first, "no client may be refused every day");
+    sinks.withdraw();
+}
+
+#[test]
 fn withdrawn_sinks_refuse_nobody_and_others_can_join() {
     let (address, listeners) = listeners("127.0.0.1:0", 2);
     let sinks = join(address, &listeners).unwrap();
