@@ -195,7 +195,7 @@ impl Scaled {
 }
 
 impl ForeignControl {
-    /// The control of a listener for a target delay of 1 ms or more.
+    /// The control of a listener for a target delay within [`Settings::TARGETS`].
     pub fn new(target: Nanos, now: Nanos) -> ForeignControl {
         // The controller counts requests, whose number no backlog bounds.
         let settings = Settings { target, backlog: u32::MAX };
@@ -230,7 +230,7 @@ impl ForeignControl {
         }
     }
 
-    /// Changes the target delay, 1 ms or more, from the next tick on.
+    /// Changes the target delay, within [`Settings::TARGETS`], from the next tick on.
     pub fn set_target(&mut self, target: Nanos) {
         self.target = target.as_secs_f64();
         self.controller.set_target(target);

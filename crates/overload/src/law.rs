@@ -66,6 +66,7 @@ mod service_rate;
 pub mod sessions;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use base::{Nanos, PerSecond};
 
@@ -88,10 +89,16 @@ const MOST_CORRECTION: f64 = 20.0;
 /// The operator's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The approximate maximum wait of clients for an accept: 1 ms or more.
+    /// The approximate maximum wait of clients for an accept, within [`Settings::TARGETS`].
     pub target: Nanos,
     /// The largest backlog, also used while the server's speed is unknown: 1 or more.
     pub backlog: u32,
+}
+
+impl Settings {
+    /// The allowed target delays. A shorter one asks for more ticks than a loop has turns. Clients retransmit and give up
+    /// long before a longer wait ends.
+    pub const TARGETS: RangeInclusive<Nanos> = Nanos::MILLISECOND..=Nanos::from_secs(10);
 }
 
 impl Default for Settings {
@@ -296,7 +303,7 @@ impl Controller {
         }
     }
 
-    /// Changes the target delay from the next tick on.
+    /// Changes the target delay, within [`Settings::TARGETS`], from the next tick on.
     pub fn set_target(&mut self, target: Nanos) {
         self.target = target.as_secs_f64();
         self.tick = tick(target);

@@ -89,7 +89,7 @@ impl QueueControl {
         }
     }
 
-    /// Changes the target delay, 1 ms or more, from the next tick on.
+    /// Changes the target delay, within [`Settings::TARGETS`], from the next tick on.
     pub fn set_target(&mut self, target: Nanos) {
         self.controller.set_target(target);
     }

@@ -58,6 +58,36 @@ fn changed_target_counts_as_if_from_the_start() {
 }
 
 #[test]
+fn every_allowed_target_gives_possible_decisions() {
+    let seed = Seed(6);
+    println!("seed {seed}");
+    let mut draws = seed.rng();
+    let (least, most) = (Settings::TARGETS.start().0, Settings::TARGETS.end().0);
+    for _ in 0..2000 {
+        let target = match draws.random_range(0..4) {
+            0 => Nanos(least),
+            1 => Nanos(most),
+            _ => Nanos(draws.random_range(least..=most)),
+        };
+        let mut controller = Controller::new(Settings { target, ..Settings::default() }, Nanos::SECOND);
+        let mut signals = Signals { occupancy: 0.9, lag: target + Nanos(1), ..Signals::default() };
+        for ticks in 1..50 {
+            signals.accepted += 1;
+            signals.queued = 80 * ticks;
+            controller.tick(Nanos::SECOND + TICK * u64::from(ticks), &signals);
+        }
+        let Decision { sessions, queueing_delay, .. } = *controller.decision();
+        assert!(sessions.late_after.is_some_and(|late| late > target), "{target}: {sessions:?}");
+        assert!(sessions.idle_timeout.is_none_or(|idle| idle > target), "{target}: {sessions:?}");
+        let must_refuse = queueing_delay > target * 5;
+        assert!(!must_refuse || controller.decision().state == State::Shedding, "{target}");
+        // A queue that is nearly as long as its backlog begins shedding too.
+        let may_refuse = queueing_delay > target || f64::from(signals.queued) > 0.8 * 4096.0;
+        assert!(may_refuse || controller.decision().state == State::Open, "{target}");
+    }
+}
+
+#[test]
 fn queue_beyond_its_target_begins_shedding() {
     let (bench, change) = Bench::shedding();
     assert_eq!(change.decision.state, State::Shedding);

@@ -164,7 +164,7 @@ impl Overload {
         self.target.get()
     }
 
-    /// Sets the target delay, 1 ms or more, from the next tick of each queue on.
+    /// Sets the target delay, within [`Settings::TARGETS`], from the next tick of each queue on.
     pub fn set_target(&self, target: Nanos) {
         self.target.0.store(target.0, Ordering::Relaxed);
     }

@@ -9,6 +9,7 @@ pub use processes::{PROCESSES, Processes};
 pub use wake::{WAKE, Wake};
 
 use base::{Nanos, UnitError};
+use overload::Settings;
 
 /// Defines an enum whose values have names on the command line.
 macro_rules! named {
@@ -73,17 +74,14 @@ named! {
     }
 }
 
-/// The longest target delay. Clients retransmit and give up long before such a wait ends.
-const MOST_QUEUE_TARGET: Nanos = Nanos::from_secs(10);
-
 /// Parses a target delay of overload control that a loop can keep.
 ///
 /// # Errors
 /// The accepted values.
 pub fn queue_target(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
-        target if (Nanos::MILLISECOND..=MOST_QUEUE_TARGET).contains(&target) => Ok(target),
-        _ => Err(format!("expected a time from 1ms to {MOST_QUEUE_TARGET}, such as 20ms")),
+        target if Settings::TARGETS.contains(&target) => Ok(target),
+        _ => Err(format!("expected a time from 1ms to {}, such as 20ms", Settings::TARGETS.end())),
     }
 }
 
