@@ -43,7 +43,7 @@ mod waiting;
 use base::{Nanos, PerSecond};
 
 use crate::hook::Admission;
-use crate::law::{Change, Controller, Settings, Signals, State};
+use crate::law::{Change, Constants, Controller, Settings, Signals, State};
 use answer_time::AnswerTime;
 use doubt::{Answers, Doubt};
 use history::History;
@@ -199,8 +199,10 @@ impl ForeignControl {
     pub fn new(target: Nanos, now: Nanos) -> ForeignControl {
         // The controller counts requests, whose number no backlog bounds.
         let settings = Settings { target, backlog: u32::MAX };
+        // A client that leaves is no answer that came too late.
+        let constants = Constants { enter_late: f64::INFINITY, ..Constants::CHOSEN };
         ForeignControl {
-            controller: Controller::new(settings, now),
+            controller: Controller::with(constants, settings, now),
             waiting: Waiting::default(),
             answer_time: AnswerTime::default(),
             history: History::default(),

@@ -1,8 +1,8 @@
 //! The law: decides when to refuse connections, and how many.
 //!
 //! ```text
-//!             the estimated wait is above 2.5 targets,
-//!             and the queue has grown for 2 ticks
+//!             the estimated wait is above 2.5 targets, and the
+//!             queue has grown for 2 ticks; or many were late
 //!       Open ───────────────────────────────────────> Shedding ──┐ each tick: admit
 //!         ^                                              |       │ service rate x f(wait)
 //!         └──────────────────────────────────────────────┘ <─────┘
@@ -13,6 +13,9 @@
 //! it. The rate mu is measured only while the queue is never empty. Otherwise it would be the rate of
 //! arrivals. For sessions of many requests, mu is the capacity that the loop has left for strangers, and
 //! falls as sessions fill the loop. The result is the queueing delay that a stranger would really see.
+//!
+//! A server whose requests are as long as the target never has a long queue: it answers those that have waited too long
+//! with 503 at once. So shedding also begins when a quarter of the recent connections got such an answer.
 //!
 //! While shedding, the law admits mu times f of the wait w, around a set point s of a fifth of the target T:
 //!
@@ -218,6 +221,8 @@ pub struct Controller {
     admitted: f64,
     /// The smoothed rate of SYNs, in connections per second.
     fresh: f64,
+    /// The fraction of recent connections whose first request was refused because it had waited too long.
+    late: f64,
     /// The excess over the service rate that an empty queue admits.
     probe: f64,
     /// Consecutive ticks in which a long queue has grown.
@@ -248,6 +253,8 @@ struct Elapsed {
     taken: f64,
     /// Those of them that were not refused for being late.
     served: f64,
+    /// Those that were.
+    late: f64,
     /// Connections that entered the queue.
     admitted: f64,
     /// SYNs that the hook refused.
@@ -279,6 +286,7 @@ impl Controller {
             offered: 0.0,
             admitted: 0.0,
             fresh: 0.0,
+            late: 0.0,
             probe: constants.probe,
             grown: 0,
             drained: 0,
@@ -358,7 +366,8 @@ impl Controller {
         // The totals of worker processes fall when a worker dies.
         let grown = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let taken = grown(signals.accepted, self.last.accepted);
-        let served = (taken - grown(signals.late, self.last.late)).max(0.0);
+        let late = grown(signals.late, self.last.late).min(taken);
+        let served = taken - late;
         let refused = grown(signals.refused, self.last.refused);
         let dropped = grown(signals.dropped, self.last.dropped);
         let admitted = (taken + f64::from(signals.queued) - f64::from(self.last.queued)).max(0.0);
@@ -370,7 +379,7 @@ impl Controller {
             None if estimates => offered.min(refused / (1.0 - share)),
             None => offered,
         };
-        let elapsed = Elapsed { seconds, taken, served, admitted, refused, dropped, offered, fresh };
+        let elapsed = Elapsed { seconds, taken, served, late, admitted, refused, dropped, offered, fresh };
         self.at = now;
         Some(elapsed)
     }
@@ -382,6 +391,10 @@ impl Controller {
         let speed = self.rate.per_second().unwrap_or(0.0).max(elapsed.served / elapsed.seconds);
         let few = if speed > 0.0 { constants.memory_connections / speed } else { 0.0 };
         let memory = few.max(constants.memory * self.target);
+        if elapsed.taken > 0.0 {
+            let weight = (elapsed.taken / constants.memory_connections).min(1.0);
+            self.late += weight * (elapsed.late / elapsed.taken - self.late);
+        }
         // The probe doubles while the server empties its queue faster than its estimated rate.
         let exceeds =
             !saturated && self.rate.per_second().is_some_and(|rate| elapsed.served > rate * elapsed.seconds);
@@ -444,9 +457,10 @@ impl Controller {
         let regular = elapsed.seconds < 3.0 * self.tick.as_secs_f64();
         let ticks = if regular && expected > 2.0 * too_long { constants.enter_ticks } else { 1 };
         self.grown = if long && growing { self.grown + ticks } else { 0 };
-        if self.grown >= constants.enter_ticks {
+        if self.grown >= constants.enter_ticks || self.late > constants.enter_late {
             self.decision.state = State::Shedding;
             self.grown = 0;
+            self.late = 0.0;
             self.drained = 0;
             self.exceeded = constants.refuse_ticks;
             self.recent = self.offered;

@@ -350,3 +350,22 @@ fn remembering_device_prefers_new_clients_to_an_echo() {
         }
     }
 }
+
+#[test]
+fn requests_as_long_as_the_target_are_refused_early() {
+    for (costs, times) in [(Costs::LONG, 2.0), (Costs::LONG, 6.0), (Costs::LONG, 50.0)] {
+        for hook in [Hook::Sink, Hook::Device] {
+            let scenario = Scenario { hook, ..rush(costs, times) };
+            let ledger = run(&scenario);
+            let good = goodput(&scenario, &ledger, ms(500));
+            println!(
+                "seed {SEED}, {hook:?} at {times} x: goodput {good:.3}, {} refused, {} late of {}",
+                ledger.refused,
+                ledger.late,
+                ledger.all_offered()
+            );
+            assert!(ledger.late * 20 <= ledger.all_offered(), "a 503 costs a client more than a refused SYN");
+            assert!(good >= 0.8, "{hook:?} {times}");
+        }
+    }
+}

@@ -232,3 +232,19 @@ fn admission_opens_when_the_answers_cease_and_resume() {
     }
     assert_eq!(bench.decision().waiting, 0, "160 requests are what 400 ms need");
 }
+
+#[test]
+fn clients_that_leave_begin_no_shedding() {
+    let mut bench = Bench::requests();
+    (0..20).for_each(|_| assert!(bench.tick(10, 10, 10).is_none()));
+    bench.shedding(50, 50, 10);
+    let left = bench.readings.requests.unwrap().unanswered();
+    bench.tick(0, 0, left);
+    assert!((0..400).any(|_| bench.tick(5, 5, 5).is_some()), "{:?}", bench.decision());
+    // Half of the clients close before the answer, as from impatience, or half requests at their end.
+    for _ in 0..200 {
+        bench.readings.requests.as_mut().unwrap().ended += 10;
+        assert!(bench.tick(20, 20, 10).is_none(), "{:?}", bench.decision());
+    }
+    assert_eq!(bench.decision().state, State::Open);
+}

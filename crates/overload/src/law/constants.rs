@@ -23,6 +23,8 @@ pub struct Constants {
     /// The shortest expected queue that can begin shedding, in connections. A slow server has only a few
     /// connections in its target delay, and Poisson arrivals below its capacity exceed those.
     pub enter_queue: f64,
+    /// The fraction of connections whose first request came too late above which shedding begins.
+    pub enter_late: f64,
     /// The target of the wait while shedding, in target delays.
     pub set_point: f64,
     /// The shortest target of the queue, in connections: with a shorter one, a slow server would often run
@@ -87,6 +89,7 @@ impl Constants {
         enter_full: 0.9,
         enter_ticks: 2,
         enter_queue: 64.0,
+        enter_late: 0.25,
         set_point: 0.2,
         set_point_queue: 4.0,
         drain_time: 5.0,

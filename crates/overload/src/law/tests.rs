@@ -1,5 +1,7 @@
 //! The controller on artificial readings. The simulation in `tests/law.rs` has realistic ones.
 
+mod steps;
+
 use base::Seed;
 use rand::RngExt;
 
@@ -127,6 +129,19 @@ fn a_late_request_that_is_refused_is_no_service() {
     }
     let rate = bench.decision().service_rate.unwrap().0;
     assert!((27_000.0..29_000.0).contains(&rate), "{rate}");
+}
+
+#[test]
+fn many_late_requests_begin_shedding() {
+    for (late, state) in [(2, State::Open), (5, State::Shedding)] {
+        let mut bench = Bench::new();
+        (0..10).for_each(|_| assert!(bench.tick(10, 10).is_none()));
+        for _ in 0..40 {
+            bench.signals.late += late;
+            bench.tick(10, 10);
+        }
+        assert_eq!(bench.decision().state, state, "{late} of 10");
+    }
 }
 
 #[test]

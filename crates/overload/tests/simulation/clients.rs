@@ -35,6 +35,8 @@ pub struct Client {
     pub repeated: u8,
     /// The identity's position among all SYNs, from 0 to 1; the same for each retransmission.
     pub identity: f64,
+    /// The time at which the connection entered the accept queue.
+    pub queued: u64,
     /// The time of the pending request; `None` before the first reply.
     pub asked: Option<u64>,
 }
@@ -95,7 +97,8 @@ impl Clients {
             self.in_burst += 1;
         }
         let requests = if self.sessions { self.draws.random_range(5..=15) } else { 1 };
-        Client { intended: at, requests, tries: 0, repeated: 0, identity: self.draws.random(), asked: None }
+        let identity = self.draws.random();
+        Client { intended: at, requests, tries: 0, repeated: 0, identity, queued: 0, asked: None }
     }
 
     /// Returns true for a client that no longer tries.

@@ -117,7 +117,7 @@ impl Kernel {
     /// Handles the first packet of the ring. Returns the processor time.
     pub fn work(&mut self, now: u64, ledger: &mut Ledger) -> u64 {
         match self.ring.pop_front() {
-            Some((at, Packet::Ack(client))) => self.complete(client, at, ledger),
+            Some((at, Packet::Ack(client))) => self.complete(Client { queued: now, ..client }, at, ledger),
             Some((at, Packet::Syn(client))) => self.open(client, at, now, ledger),
             None => 0,
         }

@@ -42,6 +42,8 @@ pub struct Ledger {
     pub refused: u64,
     /// SYNs and final ACKs that the listener dropped.
     pub dropped: u64,
+    /// First requests that got a 503 because they had waited too long.
+    pub late: u64,
     /// Packets dropped because the ring was full.
     pub lost: u64,
     /// Changes of state.
@@ -62,6 +64,7 @@ impl Ledger {
             syns: 0,
             refused: 0,
             dropped: 0,
+            late: 0,
             lost: 0,
             changes: 0,
         }

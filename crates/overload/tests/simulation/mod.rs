@@ -64,6 +64,8 @@ impl Costs {
     pub const WORK: Costs = Costs { serve: 100e3, variation: 0.5, ..Costs::FAST };
     /// A TLS handshake with RSA and a response: 980 per second.
     pub const TLS: Costs = Costs { serve: 1e6, variation: 0.5, ..Costs::FAST };
+    /// A request as long as the usual target delay: 50 per second.
+    pub const LONG: Costs = Costs { serve: 20e6, variation: 0.0, ..Costs::FAST };
 }
 
 /// A disturbance of the server's speed.

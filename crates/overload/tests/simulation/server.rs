@@ -13,6 +13,8 @@ use super::{Disturbance, Hook, Ledger, Scenario};
 
 /// The processor's time for a wait for events, in nanoseconds.
 const GET_EVENTS: f64 = 1500.0;
+/// The processor's time for a 503, in nanoseconds.
+const REFUSAL: f64 = 25_000.0;
 /// The most time that packets take from the server's work, as a multiple of that: softirqs come before the process.
 const PACKETS_FIRST: u64 = 9;
 
@@ -28,6 +30,8 @@ struct Server<'a> {
     requests: VecDeque<(u64, Client)>,
     total_accepted: u64,
     emptied: bool,
+    /// The longest turn since the last tick.
+    lag: u64,
     next_stall: u64,
     limit: AdaptiveLimit,
     controller: Option<Controller>,
@@ -47,15 +51,18 @@ pub fn run(scenario: &Scenario) -> Ledger {
         requests: VecDeque::new(),
         total_accepted: 0,
         emptied: true,
+        lag: 0,
         next_stall: 500_000_000,
         limit: AdaptiveLimit::new(settings.target),
         controller: scenario.control.map(|constants| Controller::with(constants, settings, Nanos::ZERO)),
     };
     while server.now < end.0 {
         let ready = server.get_events(end.0);
+        let began = server.now;
         server.work(ready);
         server.control();
         server.accept();
+        server.lag = server.lag.max(server.now - began);
     }
     server.ledger
 }
@@ -97,6 +104,8 @@ impl Server<'_> {
             syns: matches!(self.scenario.hook, Hook::Bucket | Hook::Device).then_some(self.ledger.syns),
             refused: self.ledger.refused,
             dropped: self.ledger.dropped,
+            late: self.ledger.late,
+            lag: Nanos(std::mem::take(&mut self.lag)),
             cost: self.limit.connection_cost(),
             ..Signals::default()
         };
@@ -129,6 +138,11 @@ impl Server<'_> {
     /// Answers a request. Returns the connection if another request will come.
     fn serve(&mut self, mut client: Client) -> Option<Client> {
         let costs = self.scenario.costs;
+        if client.asked.is_none() && self.is_late(&client) {
+            self.ledger.late += 1;
+            self.spend(REFUSAL);
+            return None;
+        }
         let random: f64 = self.draws.sample(Exp1);
         self.spend(costs.serve * (1.0 - costs.variation + costs.variation * random));
         match client.asked {
@@ -139,6 +153,13 @@ impl Server<'_> {
         client.asked = Some(self.now + self.scenario.round_trip.0);
         self.ledger.later_sent += u64::from(client.requests > 0);
         (client.requests > 0).then_some(client)
+    }
+
+    /// Returns true for a first request that has waited too long. Those of sessions are always answered here.
+    fn is_late(&self, client: &Client) -> bool {
+        let sessions = self.controller.as_ref().map(|controller| controller.decision().sessions);
+        let late_after = sessions.and_then(|all| all.for_requests(self.limit.connection_cost()).late_after);
+        late_after.is_some_and(|late| self.now - client.queued > late.0)
     }
 
     /// Spends processor time on the server. Packets that arrive in that time take their part of the processor.
