@@ -1,8 +1,8 @@
 //! The control of a foreign listener: a listener that belongs to another program, such as nginx or a Node server.
 //!
 //! ```text
-//!   requests at the connections ──┐                           ┌──> hook: connections that pass
-//!   accept queue of the listener ─┼──> waiting requests ──> law ──> listener: the backlog
+//!   requests at the connections ──┐
+//!   accept queue of the listener ─┼──> waiting requests ──> law ──> hook: connections that pass
 //!   refusals of the hook ─────────┘    (see `waiting`)
 //! ```
 //!
@@ -128,16 +128,13 @@ pub struct Readings {
 
 /// The decision for a foreign listener until the next tick, and the figures behind it.
 ///
-/// Invariants: the admitted share is above 0 and at most 1, and the admitted rate above 0. A decided backlog is at least 1
-/// and at most the listener's own.
+/// Invariants: the admitted share is above 0 and at most 1, and the admitted rate above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForeignDecision {
     /// The state of the law.
     pub state: State,
     /// The admission for the hook, in connections.
     pub admission: Admission,
-    /// The backlog for the listener; `None` while its own is right, or without a reading of the queue.
-    pub backlog: Option<u32>,
     /// The requests that wait for their turn, those in the accept queue among them. Without requests, connections.
     pub waiting: u32,
     /// The unanswered requests that wait for something else than their turn.
@@ -166,9 +163,6 @@ pub struct ForeignControl {
     /// The last readings, and their time.
     last: Readings,
     at: Nanos,
-    /// The listener's own backlog, and the one that was decided last.
-    own_backlog: u32,
-    backlog: u32,
     /// Refused and seen SYNs and drops, in requests.
     refused: Scaled,
     syns: Scaled,
@@ -211,8 +205,6 @@ impl ForeignControl {
             per_connection: RequestsPerConnection::default(),
             last: Readings::default(),
             at: now,
-            own_backlog: u32::MAX,
-            backlog: u32::MAX,
             refused: Scaled::default(),
             syns: Scaled::default(),
             dropped: Scaled::default(),
@@ -221,7 +213,6 @@ impl ForeignControl {
             decision: ForeignDecision {
                 state: State::Open,
                 admission: Admission::ALL,
-                backlog: None,
                 waiting: 0,
                 stuck: 0,
                 requests_per_connection: 1.0,
@@ -274,10 +265,6 @@ impl ForeignControl {
         let calm = self.decision.state == State::Open;
         self.answer_time.measure(&requests, &before, seconds, calm);
         self.history.push(&requests, seconds);
-        // A limit that differs from the decided one is the server's own decision.
-        if let Some(queue) = readings.queue.filter(|queue| queue.limit != self.backlog) {
-            (self.own_backlog, self.backlog) = (queue.limit, queue.limit);
-        }
     }
 
     /// The readings in the terms of the law, in requests.
@@ -344,13 +331,9 @@ impl ForeignControl {
         }
         admission.rate = PerSecond(admission.rate.0 / each);
         admission.burst = (f64::from(admission.burst) / each).ceil() as u32;
-        let bound = (f64::from(law.backlog) / each).clamp(1.0, f64::from(self.own_backlog)) as u32;
-        self.backlog = if readings.queue.is_some() { bound } else { self.own_backlog };
-        let limit = readings.queue.map(|queue| queue.limit);
         self.decision = ForeignDecision {
             state: law.state,
             admission,
-            backlog: limit.is_some_and(|limit| limit != self.backlog).then_some(self.backlog),
             waiting: law.queued,
             stuck: self.waiting.stuck() as u32,
             requests_per_connection: each,

@@ -124,30 +124,14 @@ fn accept_queue_alone_refuses_past_capacity() {
     let mut bench = Bench::queue(511);
     let mut state = State::Open;
     for _ in 0..100 {
-        let backlog = bench.decision().backlog;
         let queue = bench.readings.queue.as_mut().unwrap();
         queue.accepted += 10;
         queue.depth = (queue.depth + 20).min(500);
-        queue.limit = backlog.unwrap_or(queue.limit);
         bench.now += TICK;
         bench.control.tick(bench.now, &bench.readings);
         state = bench.decision().state;
     }
     assert_eq!(state, State::Shedding);
-    let limit = bench.readings.queue.unwrap().limit;
-    assert!((110..=130).contains(&limit), "60 ms of work at 2000/s, not {limit}");
-}
-
-#[test]
-fn changed_listener_limit_becomes_the_largest_backlog() {
-    let mut bench = Bench::queue(511);
-    bench.now += TICK;
-    bench.control.tick(bench.now, &bench.readings);
-    assert_eq!(bench.decision().backlog, None);
-    bench.readings.queue.as_mut().unwrap().limit = 128;
-    bench.now += TICK;
-    bench.control.tick(bench.now, &bench.readings);
-    assert_eq!(bench.decision().backlog, None, "a reloaded server has another backlog");
 }
 
 #[test]
@@ -173,7 +157,6 @@ fn decisions_are_possible_whatever_is_read() {
             ForeignControl::new(Nanos(draws.random_range(1_000_000..1_000_000_000)), Nanos::ZERO);
         let (mut now, mut requests, mut queue) =
             (Nanos::ZERO, RequestTotals::default(), AcceptQueueReading::default());
-        let limit = draws.random_range(1..5000);
         let (mut syns, mut refused) = (0, 0);
         for _ in 0..200 {
             now += Nanos(draws.random_range(0..100_000_000));
@@ -189,7 +172,6 @@ fn decisions_are_possible_whatever_is_read() {
             requests.first_byte_time += Nanos(draws.random_range(0..1_000_000_000_000));
             queue.depth = draws.random_range(0..5000);
             queue.dropped += draws.random_range(0..100);
-            queue.limit = control.decision().backlog.unwrap_or(limit);
             refused += draws.random_range(0..20_000);
             syns += draws.random_range(0..40_000);
             let readings = Readings {
@@ -199,10 +181,9 @@ fn decisions_are_possible_whatever_is_read() {
                 refused,
             };
             control.tick(now, &readings);
-            let ForeignDecision { state, admission, backlog, .. } = *control.decision();
+            let ForeignDecision { state, admission, .. } = *control.decision();
             assert!(admission.share > 0.0 && admission.share <= 1.0, "{admission:?}");
             assert!(admission.rate.0 > 0.0, "{admission:?}");
-            assert!(backlog.is_none_or(|backlog| (1..=limit).contains(&backlog)), "{backlog:?} of {limit}");
             assert!(state == State::Shedding || admission.new_are_free, "{admission:?}");
         }
     }

@@ -67,9 +67,9 @@ impl Guard {
         self.requests.ended += 1;
     }
 
-    /// Reads, decides, and applies the decision. Returns the backlog.
-    pub fn tick(&mut self, now: Nanos, queue: AcceptQueueReading, ledger: &mut Ledger) -> u32 {
-        let Some(watches) = self.watches else { return queue.limit };
+    /// Reads, decides, and applies the decision.
+    pub fn tick(&mut self, now: Nanos, queue: AcceptQueueReading, ledger: &mut Ledger) {
+        let Some(watches) = self.watches else { return };
         let readings = Readings {
             requests: (watches != Watches::Queue).then_some(self.requests),
             queue: (watches != Watches::Requests).then_some(queue),
@@ -84,7 +84,6 @@ impl Guard {
         if (share >= 1.0) != (self.share >= 1.0) || (share - self.share).abs() > WORTH * self.share {
             self.share = share;
         }
-        self.control.decision().backlog.unwrap_or(queue.limit)
     }
 
     /// Returns true if the hook refuses a SYN.

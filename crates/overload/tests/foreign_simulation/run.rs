@@ -53,7 +53,6 @@ struct Run<'a> {
     server: Working,
     guard: Guard,
     ledger: Ledger,
-    backlog: u32,
     accepted: u64,
 }
 
@@ -70,7 +69,6 @@ pub fn run(scenario: &Scenario) -> Ledger {
         server: Working::new(&scenario.server, scenario.seed.child("server").rng()),
         guard: Guard::new(scenario),
         ledger: Ledger::new(end),
-        backlog: scenario.server.backlog,
         accepted: 0,
         clients,
     };
@@ -120,9 +118,9 @@ impl Run<'_> {
             Event::GivesUp(connection, request) => self.gives_up(connection, request),
             Event::Tick => {
                 let depth = self.server.queue.len() as u32;
-                let (limit, accepted, dropped) = (self.backlog, self.accepted, self.ledger.dropped);
-                let queue = AcceptQueueReading { depth, limit, accepted, dropped };
-                self.backlog = self.guard.tick(self.now, queue, &mut self.ledger);
+                let (limit, accepted) = (self.scenario.server.backlog, self.accepted);
+                let queue = AcceptQueueReading { depth, limit, accepted, dropped: self.ledger.dropped };
+                self.guard.tick(self.now, queue, &mut self.ledger);
                 self.at(self.guard.control.due(), Event::Tick);
             }
         }
@@ -131,7 +129,7 @@ impl Run<'_> {
     fn syn(&mut self, number: usize) {
         let client = self.clients[number];
         self.ledger.syns += 1;
-        let full = self.server.queue.len() > self.backlog as usize;
+        let full = self.server.queue.len() > self.scenario.server.backlog as usize;
         let refused = self.guard.refuses(&client, self.now);
         self.ledger.refused += u64::from(refused);
         self.ledger.dropped += u64::from(full && !refused);
