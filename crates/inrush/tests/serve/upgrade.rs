@@ -289,11 +289,13 @@ fn the_number_of_queues_may_change() {
     let files = Files::new();
     let config = files.beside("serve.toml");
     let write = |workers: u32, overload: &str| {
-        fs::write(&config, format!("arch = \"per-core\"\nworkers = {workers}\noverload = \"{overload}\"\n"))
-            .unwrap();
+        let patient = if overload == "on" { "queue-target = \"10s\"\n" } else { "" };
+        let common = format!("arch = \"per-core\"\nworkers = {workers}\noverload = \"{overload}\"\n");
+        fs::write(&config, common + patient).unwrap();
     };
     write(3, "on");
-    let mut server = Upgrading::start(&files, &[&format!("--config={}", config.display())]);
+    let flag = format!("--config={}", config.display());
+    let mut server = Upgrading::new(Server::start_with_control(&files.root(), &[&flag, "--upgrade=on"]));
     let traffic = Traffic::start(server.address());
     for (workers, overload) in [(1, "on"), (4, "on"), (2, "off"), (3, "off"), (2, "on"), (4, "on")] {
         println!("{workers} {overload}");
