@@ -129,7 +129,7 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
         Threads::Pool => (pool(config), config.wake(MT.name, WAKES)?),
         Threads::PerConnection => (1, Wake::All),
     };
-    let (sets, control, opened) = queues(plan, opening, wake, acceptors)?;
+    let ((sets, control), opened) = queues(plan, opening, wake, acceptors)?;
     let addresses = addresses(&sets[0]);
     let share = Share::alone(config.max_connections);
     let acceptor = plan.acceptor(share.clone());
@@ -172,16 +172,19 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     Ok(Started { loops: vec![running], opened })
 }
 
+/// The listeners of each accept queue, and the control of the only one.
+type Queues = (Vec<Vec<Listener>>, Option<AcceptControl>);
+
 /// Opens the accept queues: one for all threads, with overload control, or one for each.
 fn queues(
     plan: &Plan,
     opening: Opening,
     wake: Wake,
     acceptors: usize,
-) -> Result<(Vec<Vec<Listener>>, Option<AcceptControl>, Opened), ServeError> {
+) -> Result<(Queues, Opened), ServeError> {
     if wake != Wake::Reuseport {
         let (ControlledQueue { listeners, control }, opened) = opening.listen_once(plan)?;
-        return Ok((vec![listeners], control, opened));
+        return Ok(((vec![listeners], control), opened));
     }
     if plan.config().overload != Some(Switch::Off) {
         sys::say!(
@@ -189,7 +192,7 @@ fn queues(
         );
     }
     let (sets, opened) = opening.listen_uncontrolled(plan, acceptors)?;
-    Ok((sets, None, opened))
+    Ok(((sets, None), opened))
 }
 
 fn refuse_what_only_a_pool_has(config: &ServeConfig) -> Result<(), ServeError> {
