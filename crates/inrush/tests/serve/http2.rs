@@ -4,15 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use assert_cmd::Command;
 use rustix::process::Signal;
 
 use super::architectures::on_every_architecture;
 use super::tls::{Identity, installed, start};
-use crate::common::{Client, Files, PATIENCE, Server, on_every_mechanism, pattern};
+use crate::common::{Client, Files, PATIENCE, Server, eventually, on_every_mechanism, pattern};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -247,11 +245,7 @@ fn held_connections_give_way_at_the_limit() {
             client.await_frame(HEADERS);
         }
         // A newcomer is served once a connection is idle, a second later.
-        let deadline = Instant::now() + PATIENCE;
-        while server.client().get(Files::SMALL.0).status != 200 {
-            assert!(Instant::now() < deadline, "no connection gives way");
-            thread::sleep(Duration::from_millis(50));
-        }
+        eventually("a held connection gives way", || server.client().get(Files::SMALL.0).status == 200);
         drop(held);
         server.stop_well();
     }

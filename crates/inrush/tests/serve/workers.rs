@@ -1,8 +1,9 @@
 //! Worker processes: they have names, are replaced when they die, end with their parent, and stay counted.
 
+use base::Nanos;
 use rustix::process::Signal;
 
-use crate::common::{Client, Files, Server, Status, has_ended, pattern, send, sockets};
+use crate::common::{Client, Files, Server, Status, has_ended, pattern, pause, send, sockets};
 
 fn mp(files: &Files, flags: &[&str]) -> Server {
     Server::start(&files.root(), &[&["--arch=mp"], flags].concat())
@@ -326,7 +327,7 @@ fn sessions_that_stay_keep_their_member() {
         let mut others: Vec<Client> = (0..2).map(|_| server.client()).collect();
         others.iter_mut().for_each(|client| client.send_get(Files::SMALL.0, ""));
         // Idle connections that give way do so after a few milliseconds, and a standing pool turns away after a second.
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        pause(Nanos::from_millis(1500));
         assert_eq!(first.get(Files::SMALL.0).status, 200, "{arch}");
         drop(first);
         for mut client in others {
