@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn mptcp_listener_has_its_inode_in_its_own_list() {
+    fn mptcp_listener_is_found_by_its_inode() {
         use rustix::net::{SocketType, ipproto};
         let Some(mut diagnostics) = diagnostics() else { return };
         let socket = match rustix::net::socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::MPTCP))
@@ -185,12 +185,14 @@ mod tests {
         let inner = diagnostics.listeners(address.port()).unwrap();
         let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
         assert_eq!(inner.len(), 1, "{inner:?}");
-        assert!(inner[0].address == address && u64::from(inner[0].inode) != inode, "{inner:?}");
+        assert_eq!(inner[0].address, address);
         let outer = diagnostics.mptcp_listeners(address.port()).unwrap();
-        if outer.is_empty() {
+        // The inner listener has the same inode on some kernels, and one of its own on others.
+        let shares = u64::from(inner[0].inode) == inode;
+        if outer.is_empty() && !shares {
             return println!("skipped: no mptcp_diag here");
         }
-        assert_eq!(u64::from(outer[0].inode), inode);
+        assert!(shares || u64::from(outer[0].inode) == inode, "{inode} is none of {inner:?}, {outer:?}");
     }
 
     #[test]
