@@ -28,7 +28,7 @@ use crate::ground::choices::{Driver, Switch, URING};
 use crate::ground::config_text::ConfigText;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::Listener;
+use crate::ground::listener::{Custody, Listener};
 use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
 use crate::kernel_cache::Materials;
@@ -87,6 +87,16 @@ impl Plan {
             reports: LoadReports::default(),
             config,
         })
+    }
+
+    /// Returns the same plan for listening sockets in this custody.
+    pub fn in_custody(self, custody: Custody) -> Plan {
+        Plan { settings: self.settings.with_custody(custody), ..self }
+    }
+
+    /// Returns the custody of the listening sockets.
+    pub fn custody(&self) -> &Custody {
+        self.settings.custody()
     }
 
     /// Selects readiness if the kernel refuses the io_uring of the completion driver, and says so in a line.

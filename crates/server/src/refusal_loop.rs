@@ -110,11 +110,6 @@ impl Arrivals for Handed {
         AcceptQueue { depth: self.refusals.len() as u32, ..AcceptQueue::default() }
     }
 
-    /// Only listeners are passed on. Those that wait here have no other server.
-    fn are_passed_on(&self) -> bool {
-        false
-    }
-
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
         dispatcher.deregister(self.refusals.work());
     }

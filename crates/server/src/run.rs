@@ -24,7 +24,7 @@ use crate::ground::choices::{Choice, Switch};
 use crate::ground::config_text::ConfigText;
 use crate::ground::counters::{Board, Counters};
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::pass_on;
+use crate::ground::listener::Custody;
 use crate::ground::threads::LoopHandle;
 use crate::kernel_cache::SharedCache;
 use crate::observation::access_log::{self, LogEnd, LogSender};
@@ -66,6 +66,8 @@ pub struct Server {
     confined: Option<Confined>,
     unvouched: Option<String>,
     live: Live,
+    /// Whose the listening sockets are.
+    custody: Custody,
     /// Hands over to a newer program, if it may.
     predecessor: Mutex<Option<Predecessor>>,
     /// Takes over from an older program, until it is ready.
@@ -125,10 +127,10 @@ impl Server {
         architecture.check(&config)?;
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
-        let Inherited { listeners, admin, ticket_keys, is_activated } = inherited;
+        let Inherited { listeners, admin, custody, ticket_keys, is_activated } = inherited;
         // From the first loop on, a predecessor is without overload control: what may fail comes before. Otherwise an open
         // admin port says that the server listens.
-        let early = successor.as_ref().map(|_| Aside::open(&config, admin)).transpose()?;
+        let early = successor.as_ref().map(|_| Aside::open(&config, admin, &custody)).transpose()?;
         // The quota is read now, because a confined server cannot read it.
         let quota = (config.agent_check.is_some() || config.load_reports).then(sys::cpu::quota).flatten();
         let confinement = Confinement::begin(&config, architecture.has_workers());
@@ -145,7 +147,7 @@ impl Server {
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
         let hosts = hosts::open(&config, tls.as_ref())?;
         let plan = Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?;
-        let plan = plan.with_possible_driver();
+        let plan = plan.with_possible_driver().in_custody(custody);
         let refusals = refusal_loop::start(&plan, refusals)?;
         let Started { loops, opened } = (architecture.start)(&plan, Opening::new(listeners))?;
         let begun = Begun { architecture, plan: &plan, loops: &loops, refusals: &refusals, opened: &opened };
@@ -157,7 +159,7 @@ impl Server {
         if let Some(reports) = plan.load_reports() {
             reports.begin(begun.meter(quota), RealClock::new().now());
         }
-        let Aside { admin, admin_socket, agent } = Aside::now_unless(early, &plan.config)?;
+        let Aside { admin, admin_socket, agent } = Aside::now_unless(early, &plan)?;
         let start = |listener| AgentCheck::start(listener, begun.meter(quota), Arc::clone(&evicted));
         let agent = agent.map(start).transpose()?;
         let admin = admin.zip(plan.config.admin.as_ref());
@@ -182,6 +184,7 @@ impl Server {
             successor: Mutex::new(successor),
             service_manager,
             announces_by: Some(RealClock::new().now() + BEGUN_WITHIN),
+            custody: plan.custody().clone(),
             confined: confinement.finish(&plan.config)?,
         })
     }
@@ -243,7 +246,7 @@ impl Server {
                     self.service_manager.stopping();
                     // A successor may have become ready since the last look.
                     if self.hands_over() || self.service_manager.keeps_sockets() {
-                        pass_on();
+                        self.custody.pass_on();
                     }
                     end_when_asked_twice(1);
                     return self.shut_down();
@@ -257,7 +260,7 @@ impl Server {
             }
             self.service_manager.alive();
             if self.hands_over() {
-                pass_on();
+                self.custody.pass_on();
                 end_when_asked_twice(0);
                 return self.shut_down();
             }
@@ -445,14 +448,19 @@ struct Aside {
 
 impl Aside {
     /// Listens now, unless a successor did so early.
-    fn now_unless(early: Option<Aside>, config: &ServeConfig) -> Result<Aside, ServeError> {
-        early.map_or_else(|| Aside::open(config, None), Ok)
+    fn now_unless(early: Option<Aside>, plan: &Plan) -> Result<Aside, ServeError> {
+        early.map_or_else(|| Aside::open(&plan.config, None, plan.custody()), Ok)
     }
 
     /// Listens for the side servers that the configuration asks for.
-    fn open(config: &ServeConfig, inherited: Option<(String, OwnedFd)>) -> Result<Aside, ServeError> {
+    fn open(
+        config: &ServeConfig,
+        inherited: Option<(String, OwnedFd)>,
+        custody: &Custody,
+    ) -> Result<Aside, ServeError> {
         let address = config.admin.as_ref().map(|settings| &settings.address);
         let admin = address.map(|address| listen_for_admin(address, inherited)).transpose()?;
+        let admin = admin.map(|listener| listener.in_custody(custody));
         let copied = admin.as_ref().filter(|_| config.upgrade == Switch::On);
         let copied = copied.map(|listener| listener.socket().try_clone_to_owned()).transpose();
         let agent = config.agent_check.map(AdminAddress::Internet);

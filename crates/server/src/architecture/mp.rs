@@ -445,8 +445,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let _ = sys::thread::set_slice(Nanos::ZERO);
     let mut inherited = std::mem::take(&mut worker.inherited).into_iter();
     let waiters = inherited.next().ok_or(ServeError::NoParent)?;
-    let listeners = inherited.map(Listener::inherited).collect::<io::Result<Vec<_>>>();
-    let listeners = listeners.map_err(system("inherit the listeners"))?;
+    let listeners = worker.listeners(inherited)?;
     let config = worker.plan.config();
     let share = config.max_connections / most_workers(config);
     let wake = worker.plan.config().wake(MP.name, WAKES)?;

@@ -45,7 +45,7 @@ use crate::connections::clients::{Admission, Clients};
 use crate::connections::refusals::{Refusals, TurnedAway};
 use crate::connections::slots::{Share, Slot};
 use crate::ground::counters::LoopCounts;
-use crate::ground::listener::{Listener, are_passed_on};
+use crate::ground::listener::Listener;
 pub use limit::{AcceptLimit, LiveLimit};
 pub use phase::{Look, Phase, PhaseEnd, Ready};
 
@@ -412,7 +412,7 @@ impl Acceptor {
         counts: &mut LoopCounts,
         batch: &mut Vec<Arrived>,
     ) {
-        if are_passed_on() {
+        if Listener::are_passed_on(listeners) {
             return batch.extend(self.last_newcomer(now));
         }
         loop {

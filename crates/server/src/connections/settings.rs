@@ -12,6 +12,7 @@ use http1::server::Settings;
 use tls::Sessions;
 
 use crate::connections::clients::Clients;
+use crate::ground::listener::Custody;
 
 /// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]
@@ -21,6 +22,7 @@ pub struct LiveSettings {
     mine: Arc<Settings>,
     tls: Option<Sessions>,
     clients: Option<Clients>,
+    custody: Custody,
 }
 
 #[derive(Debug)]
@@ -34,7 +36,14 @@ impl LiveSettings {
     pub fn new(settings: Settings) -> LiveSettings {
         let mine = Arc::new(settings);
         let shared = Shared { version: AtomicU64::new(0), newest: Mutex::new(Arc::clone(&mine)) };
-        LiveSettings { shared: Arc::new(shared), seen: 0, mine, tls: None, clients: None }
+        LiveSettings {
+            shared: Arc::new(shared),
+            seen: 0,
+            mine,
+            tls: None,
+            clients: None,
+            custody: Custody::default(),
+        }
     }
 
     /// Adds TLS, whose certificates may change as well.
@@ -45,6 +54,16 @@ impl LiveSettings {
     /// Adds the limits of each client.
     pub fn with_clients(self, clients: Option<Clients>) -> LiveSettings {
         LiveSettings { clients, ..self }
+    }
+
+    /// Adds the custody of the listening sockets, which decides how connections end.
+    pub fn with_custody(self, custody: Custody) -> LiveSettings {
+        LiveSettings { custody, ..self }
+    }
+
+    /// Returns the custody of the listening sockets.
+    pub fn custody(&self) -> &Custody {
+        &self.custody
     }
 
     /// Returns the limits of each client; `None` without limits and proxies.

@@ -30,7 +30,6 @@ use super::machine::Machine;
 use super::socket_service::SocketService;
 use super::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::connections::accept::Arrived;
-use crate::ground::listener::are_passed_on;
 
 /// The terms of a wait for a connection.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +111,8 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
         if drain_until.is_some_and(|until| lender.borrow().now() >= until) {
             let mut lender = lender.borrow_mut();
             // After a hand-over, its client had the whole drain time for another request.
-            let has_finished = are_passed_on() && machine.idle_from() <= lender.now();
+            let has_finished =
+                lender.settings.custody().is_passed_on() && machine.idle_from() <= lender.now();
             lender.counts.cut_off_at_shutdown += u64::from(!has_finished);
             break;
         }

@@ -34,7 +34,6 @@ use crate::connections::accept::{Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::settings::LiveSettings;
 use crate::ground::counters::Board;
-use crate::ground::listener::are_passed_on;
 use crate::ground::stop::Stop;
 use crate::observation::access_log::LoopLog;
 pub use arrivals::{Arrivals, Listeners, News, count};
@@ -430,7 +429,7 @@ pub(super) trait EventLoop {
 
     /// Cuts off the connections that have not finished in time, and publishes the last totals.
     fn finish(&mut self) {
-        if are_passed_on() {
+        if self.state().lender.settings.custody().is_passed_on() {
             // The clients of idle connections had the whole drain time for another request.
             for token in self.state().peers.tokens() {
                 self.end_one(token, Machine::give_way);

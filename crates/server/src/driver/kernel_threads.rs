@@ -48,7 +48,7 @@ use crate::connections::slots::Share;
 use crate::ground::choices::{IdleSessions, Wake};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::instructions;
-use crate::ground::listener::{Listener, are_passed_on};
+use crate::ground::listener::Listener;
 use crate::ground::stop::Stop;
 
 /// The state that the threads of a group share.
@@ -429,7 +429,10 @@ impl<'a, S: SocketService> AcceptingThread<'a, S> {
                 let last = self.acceptor.last_newcomer(now);
                 batch.extend(last.or_else(|| lock(&group.leftover).pop()));
                 // The connection may have woken only this thread, and none of the process that now has the listeners.
-                if batch.is_empty() && are_passed_on() && !std::mem::replace(&mut self.looked_again, true) {
+                if batch.is_empty()
+                    && Listener::are_passed_on(self.waiter.listeners())
+                    && !std::mem::replace(&mut self.looked_again, true)
+                {
                     let counts = &mut self.serving.lender.get_mut().counts;
                     self.acceptor.phase(self.waiter.listeners(), now, counts, &mut batch);
                     batch.extend(self.acceptor.last_newcomer(now));

@@ -112,6 +112,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
             log.peer = peer;
             log as &mut dyn http1::server::Log
         });
+        let custody = self.settings.custody();
         let context = Context {
             service: &mut self.service,
             settings: &self.settings,
@@ -121,7 +122,13 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
             log,
             now: self.now,
         };
-        Lent { context, scratch: &mut self.scratch, counts: &mut self.counts, http2: &mut self.http2 }
+        Lent {
+            context,
+            scratch: &mut self.scratch,
+            counts: &mut self.counts,
+            http2: &mut self.http2,
+            custody,
+        }
     }
 
     /// Begins the turn of a thread that serves one connection at a time.

@@ -32,7 +32,7 @@ use crate::connections::accept::Arrived;
 use crate::connections::clients::{Admission, Permit};
 use crate::connections::settings::LiveSettings;
 use crate::ground::counters::LoopCounts;
-use crate::ground::listener::are_passed_on;
+use crate::ground::listener::Custody;
 use crate::ground::unavailable::too_many_requests;
 
 /// An open file.
@@ -51,6 +51,8 @@ pub struct Lent<'a, S: Responder<File = Handle>> {
     pub counts: &'a mut LoopCounts,
     /// The counters of HTTP/2.
     pub http2: &'a mut http2::Counts,
+    /// Whose the listening sockets are.
+    pub custody: &'a Custody,
 }
 
 impl<'a, S: Responder<File = Handle>> Lent<'a, S> {
@@ -234,7 +236,7 @@ impl Machine {
     pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
         self.drains = true;
         match &mut self.http {
-            Http::One(one) if are_passed_on() => one.retire(),
+            Http::One(one) if lent.custody.is_passed_on() => one.retire(),
             http => http.drain(&mut lent.http()),
         }
     }

@@ -325,7 +325,8 @@ mod tests {
                 now: Nanos::ZERO,
             };
             let (counts, http2) = (&mut LoopCounts::default(), &mut http2::Counts::default());
-            let mut lent = Lent { context, scratch: &mut self.scratch, counts, http2 };
+            let custody = self.settings.custody();
+            let mut lent = Lent { context, scratch: &mut self.scratch, counts, http2, custody };
             move_bytes(self.server.as_fd(), &mut self.machine, &mut lent, readable, Trigger::Edge)
         }
     }

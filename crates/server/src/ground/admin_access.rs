@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use crate::ground::listener::{self as internet, Listener, are_passed_on};
+use crate::ground::listener::{self as internet, Custody, Listener};
 
 /// Length of the accept queue. It exceeds the connection limit, so that the kernel drops no SYN of a burst.
 const BACKLOG: u32 = 128;
@@ -43,6 +43,7 @@ pub struct AdminListener {
     pub address: AdminAddress,
     /// Device and inode of the socket file.
     file: Option<(u64, u64)>,
+    custody: Custody,
 }
 
 impl AdminListener {
@@ -55,7 +56,7 @@ impl AdminListener {
             AdminAddress::Internet(address) => {
                 let opened = internet::listen(*address, BACKLOG, 1, false)?.remove(0);
                 let address = AdminAddress::Internet(opened.address);
-                return Ok(AdminListener { socket: opened.socket, address, file: None });
+                return Ok(AdminListener::new(opened.socket, address, None));
             }
             AdminAddress::File(path) => path,
         };
@@ -74,7 +75,7 @@ impl AdminListener {
             result => result?,
         }
         listen(&socket, BACKLOG as i32)?;
-        Ok(AdminListener { socket, address: address.clone(), file: socket_file(path) })
+        Ok(AdminListener::new(socket, address.clone(), socket_file(path)))
     }
 
     /// Takes over the socket that another process has opened for an address.
@@ -84,13 +85,26 @@ impl AdminListener {
     pub fn inherited(address: &AdminAddress, socket: OwnedFd) -> io::Result<AdminListener> {
         Ok(match address {
             AdminAddress::Internet(_) => {
-                let Listener { socket, address } = Listener::inherited(socket)?;
-                AdminListener { socket, address: AdminAddress::Internet(address), file: None }
+                let Listener { socket, address, .. } = Listener::inherited(socket)?;
+                AdminListener::new(socket, AdminAddress::Internet(address), None)
             }
-            AdminAddress::File(path) => {
-                AdminListener { socket, address: address.clone(), file: socket_file(path) }
-            }
+            AdminAddress::File(path) => AdminListener::new(socket, address.clone(), socket_file(path)),
         })
+    }
+
+    fn new(socket: OwnedFd, address: AdminAddress, file: Option<(u64, u64)>) -> AdminListener {
+        AdminListener { socket, address, file, custody: Custody::default() }
+    }
+
+    /// Returns the same listener, for a server that may pass its sockets on.
+    pub fn in_custody(mut self, custody: &Custody) -> AdminListener {
+        self.custody = custody.clone();
+        self
+    }
+
+    /// Returns the custody of the listening sockets.
+    pub fn custody(&self) -> &Custody {
+        &self.custody
     }
 
     /// Returns the socket, which is readable while a connection waits.
@@ -102,7 +116,7 @@ impl AdminListener {
 impl Drop for AdminListener {
     fn drop(&mut self) {
         if let AdminAddress::File(path) = &self.address
-            && !are_passed_on()
+            && !self.custody.is_passed_on()
             && self.file == socket_file(path)
         {
             // If the removal fails, the next start replaces the file.

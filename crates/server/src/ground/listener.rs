@@ -12,6 +12,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Nanos;
@@ -19,24 +20,28 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, soc
 use sys::poll::{self, PollFd, bits};
 use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local_address};
 
-/// True once another process accepts from this process's listening sockets. Global, as the sockets belong to the
-/// process.
-static PASSED_ON: AtomicBool = AtomicBool::new(false);
-
-/// Leaves the listening sockets of this process to another one: to a successor, or to a predecessor until
-/// [`take_on`].
-pub fn pass_on() {
-    PASSED_ON.store(true, Ordering::Release);
+/// Whose the listening sockets of a server are: this process's own, at first, or another one's. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Custody {
+    passed_on: Arc<AtomicBool>,
 }
 
-/// Makes the inherited listening sockets this process's own.
-pub fn take_on() {
-    PASSED_ON.store(false, Ordering::Release);
-}
+impl Custody {
+    /// Leaves the listening sockets to another process: to a successor, or to a predecessor until
+    /// [`Custody::take_on`].
+    pub fn pass_on(&self) {
+        self.passed_on.store(true, Ordering::Release);
+    }
 
-/// Tells whether the listening sockets of this process are another one's.
-pub fn are_passed_on() -> bool {
-    PASSED_ON.load(Ordering::Acquire)
+    /// Makes the inherited listening sockets this process's own.
+    pub fn take_on(&self) {
+        self.passed_on.store(false, Ordering::Release);
+    }
+
+    /// Returns true while the listening sockets are another process's.
+    pub fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Acquire)
+    }
 }
 
 /// Listening sockets that another process has opened, by configured address.
@@ -107,16 +112,32 @@ pub struct Listener {
     pub socket: OwnedFd,
     /// The address it is bound to, the port never 0.
     pub address: SocketAddr,
+    custody: Custody,
 }
 
 impl Listener {
+    /// Makes a listener of a socket of this process.
+    pub fn new(socket: OwnedFd, address: SocketAddr) -> Listener {
+        Listener { socket, address, custody: Custody::default() }
+    }
+
+    /// Returns the same listener, for a server that may pass its sockets on.
+    pub fn in_custody(self, custody: &Custody) -> Listener {
+        Listener { custody: custody.clone(), ..self }
+    }
+
+    /// Tells whether another process accepts from these listeners from now on.
+    pub fn are_passed_on(listeners: &[Listener]) -> bool {
+        listeners.iter().any(|listener| listener.custody.is_passed_on())
+    }
+
     /// Takes over a listener that another process has made.
     ///
     /// # Errors
     /// The descriptor is not a socket with an internet address.
     pub fn inherited(socket: OwnedFd) -> io::Result<Listener> {
         let address = local_address(&socket)?;
-        Ok(Listener { socket, address })
+        Ok(Listener::new(socket, address))
     }
 
     /// Begins to listen, or listens again after [`Listener::hand_over`].
@@ -130,7 +151,7 @@ impl Listener {
     /// Stops listening. In a group whose program migrates, the kernel moves the connections of the accept queue to
     /// other listeners of the group; elsewhere it resets them. Does nothing to a socket that was passed on.
     pub fn hand_over(&self) {
-        if !are_passed_on() {
+        if !self.custody.is_passed_on() {
             // A socket that does not listen has nothing to hand over.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
@@ -145,7 +166,7 @@ impl Listener {
     /// the listener is closed. Otherwise the close would reset the connections that arrive after the last accept.
     /// Does nothing to a socket that was passed on.
     pub fn seal(&self) {
-        if !are_passed_on() {
+        if !self.custody.is_passed_on() {
             // If the kernel cannot do it, a gap of some microseconds remains.
             let _ = drop_new_connections(self.socket.as_fd());
         }
@@ -233,7 +254,7 @@ pub fn take_over(
             // A socket of systemd may be in no group, belong to another user, or have a port that this process may
             // not bind. Several loops then share it.
             Err(error) if matches!(error.kind(), AddrInUse | PermissionDenied) => {
-                Listener { socket: listeners[index % given].socket.try_clone()?, address }
+                Listener::new(listeners[index % given].socket.try_clone()?, address)
             }
             opened => opened?,
         });
@@ -245,7 +266,7 @@ fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Lis
     let socket = bind(address, shared)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     let address = local_address(&socket)?;
-    let listener = Listener { socket, address };
+    let listener = Listener::new(socket, address);
     listener.listen(backlog)?;
     Ok(listener)
 }
@@ -265,7 +286,7 @@ pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<Listener>
     let bound = (0..count).map(|_| {
         let socket = bind(address, true)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        Ok(Listener { socket, address })
+        Ok(Listener::new(socket, address))
     });
     bound.collect()
 }
@@ -309,6 +330,21 @@ mod tests {
         }
         group[1].listen(16).unwrap();
         assert_eq!(bind_group(address, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn passed_on_listener_goes_on_listening() {
+        let custody = Custody::default();
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 16, 1, false).unwrap().remove(0);
+        let listener = listener.in_custody(&custody);
+        let connects = || std::net::TcpStream::connect(listener.address).is_ok();
+        custody.pass_on();
+        listener.seal();
+        listener.hand_over();
+        assert!(connects());
+        custody.take_on();
+        listener.hand_over();
+        assert!(!connects());
     }
 
     #[test]

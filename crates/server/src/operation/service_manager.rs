@@ -130,7 +130,7 @@ pub fn passed_sockets() -> Result<Option<Inheritance>, ServeError> {
 }
 
 fn take(number: RawFd) -> io::Result<(SocketAddr, OwnedFd)> {
-    let Listener { socket, address } = Listener::inherited(take_inherited(number)?)?;
+    let Listener { socket, address, .. } = Listener::inherited(take_inherited(number)?)?;
     if !sockopt::socket_acceptconn(&socket)? {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -14,7 +14,6 @@ use overload::hook::Routing;
 use sys::socket::steer_by_cpu;
 
 use super::Plan;
-use crate::config::serve::ServeConfig;
 use crate::connections::overload_control::{ControlledQueue, Overload};
 use crate::ground::choices::Switch;
 use crate::ground::error::{ServeError, system};
@@ -73,7 +72,7 @@ impl Opening {
     ) -> Result<(Vec<ControlledQueue>, Opened), ServeError> {
         let target = plan.queue_target();
         let takes_over = self.inheritance.has_predecessor();
-        let Listening { sets, sinks, mut opened } = self.listen_in(&plan.config, queues, target.is_some())?;
+        let Listening { sets, sinks, mut opened } = self.listen_in(plan, queues, target.is_some())?;
         let inherited = takes_over.then_some(sinks);
         // With sinks in the group, keep the old program until the sinks' program replaces it.
         if let Routing::ByCpu(cpus) = &routing
@@ -115,7 +114,7 @@ impl Opening {
         plan: &Plan,
         queues: usize,
     ) -> Result<(Vec<Vec<Listener>>, Opened), ServeError> {
-        let Listening { sets, opened, .. } = self.listen_in(&plan.config, queues, false)?;
+        let Listening { sets, opened, .. } = self.listen_in(plan, queues, false)?;
         Ok((sets, opened))
     }
 
@@ -130,22 +129,24 @@ impl Opening {
         for address in &plan.config.listen {
             let group = bind_group(*address, workers)
                 .map_err(|cause| ServeError::Listen { address: *address, cause })?;
-            sets.iter_mut().zip(group).for_each(|(set, listener)| set.push(listener));
+            sets.iter_mut()
+                .zip(group)
+                .for_each(|(set, listener)| set.push(listener.in_custody(plan.custody())));
         }
         Ok(sets)
     }
 
-    fn listen_in(self, config: &ServeConfig, queues: usize, group: bool) -> Result<Listening, ServeError> {
+    fn listen_in(self, plan: &Plan, queues: usize, group: bool) -> Result<Listening, ServeError> {
         let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
         let mut opened = Opened::default();
-        let (all, sinks) = self.open(config, queues, group, &mut opened.copies)?;
+        let (all, sinks) = self.open(plan, queues, group, &mut opened.copies)?;
         for listeners in all {
             // There are more listeners than queues if a predecessor had more.
             for (index, listener) in listeners.into_iter().enumerate() {
                 sets[index % queues].push(listener);
             }
         }
-        opened.kernel_cache = config.kernel_cache.then(|| SharedCache::load(&sets)).flatten();
+        opened.kernel_cache = plan.config.kernel_cache.then(|| SharedCache::load(&sets)).flatten();
         Ok(Listening { sets, sinks, opened })
     }
 
@@ -153,12 +154,12 @@ impl Opening {
     /// of listeners, at least `queues`. Returns the sinks of the predecessor that stay in the groups as well.
     fn open(
         self,
-        config: &ServeConfig,
+        plan: &Plan,
         queues: usize,
         group: bool,
         copies: &mut Copies,
     ) -> Result<(Vec<Vec<Listener>>, Vec<OwnedFd>), ServeError> {
-        let Opening { mut inheritance } = self;
+        let (Opening { mut inheritance }, config) = (self, &plan.config);
         let upgrades = config.upgrade == Switch::On;
         let inherited: Vec<Vec<OwnedFd>> =
             config.listen.iter().map(|address| inheritance.take(*address)).collect();
@@ -192,7 +193,7 @@ impl Opening {
                 let sockets = sockets.collect::<io::Result<_>>().map_err(system("copy the listeners"))?;
                 copies.push((*address, sockets));
             }
-            all.push(listeners);
+            all.push(listeners.into_iter().map(|listener| listener.in_custody(plan.custody())).collect());
         }
         Ok((all, sinks))
     }

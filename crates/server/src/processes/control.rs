@@ -13,7 +13,7 @@ use sys::passing;
 pub use sys::passing::Sent;
 use sys::poll::{self, PollFd};
 
-use crate::ground::listener::pass_on;
+use crate::ground::listener::Custody;
 
 /// Maximum size of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;
@@ -75,11 +75,17 @@ pub struct Control {
     socket: OwnedFd,
     /// The buffer that messages arrive in. Clearing a new buffer for each message would cost more than most messages.
     buffer: RefCell<Box<[u8]>>,
+    custody: Custody,
 }
 
 impl Control {
     fn new(socket: OwnedFd) -> Control {
-        Control { socket, buffer: RefCell::new(vec![0; MOST_BYTES].into()) }
+        Control { socket, buffer: RefCell::new(vec![0; MOST_BYTES].into()), custody: Custody::default() }
+    }
+
+    /// Returns the custody of the parent's listening sockets, as far as this end has received it.
+    pub fn custody(&self) -> &Custody {
+        &self.custody
     }
 
     /// Makes both ends of a control socket.
@@ -125,7 +131,7 @@ impl Control {
             Received::Message(Kind::Own, message) => Ok(Heard::Message(message)),
             Received::Message(Kind::Drain, message) => {
                 if message.bytes == PASSED_ON {
-                    pass_on();
+                    self.custody.pass_on();
                 }
                 Ok(Heard::Drain)
             }

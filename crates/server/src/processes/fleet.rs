@@ -27,7 +27,7 @@ use crate::ground::config_text::ConfigText;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::instructions::Instructions;
-use crate::ground::listener::are_passed_on;
+use crate::ground::listener::Custody;
 use crate::ground::scoreboard::Scoreboard;
 use crate::plan::Plan;
 
@@ -97,6 +97,7 @@ struct Process {
 pub struct Fleet {
     role: Role,
     text: ConfigText,
+    custody: Custody,
     /// The memory of the accept-limit.
     limit: OwnedFd,
     inherited: Vec<OwnedFd>,
@@ -128,6 +129,7 @@ impl Fleet {
             places: (0..role.places).map(|_| Place::Empty).collect(),
             role,
             text,
+            custody: plan.custody().clone(),
             limit,
             inherited,
             scoreboard: Arc::new(scoreboard),
@@ -422,7 +424,7 @@ impl Fleet {
             waiting @ Place::Waiting { .. } => *waiting = Place::Empty,
             Place::Running(process) => {
                 process.retiring = true;
-                let how = if are_passed_on() { PASSED_ON } else { b"" };
+                let how = if self.custody.is_passed_on() { PASSED_ON } else { b"" };
                 match process.control.send_as(Kind::Drain, how, &[]) {
                     Ok(Sent::Yes | Sent::Gone) => {}
                     // The worker has not read for a long time, so it would miss the request to end.

@@ -16,6 +16,7 @@ use crate::connections::accept::LiveLimit;
 use crate::ground::choices::Switch;
 use crate::ground::counters::{Board, Counters};
 use crate::ground::error::{ServeError, system};
+use crate::ground::listener::Listener;
 use crate::ground::scoreboard::{Layout, Slot};
 use crate::observation::access_log;
 use crate::plan::Plan;
@@ -50,6 +51,20 @@ impl Worker {
             live(counters);
         };
         Board::with_live(live).shown_to(move |counters| slot.write(counters))
+    }
+
+    /// Takes over inherited descriptors as the parent's listeners.
+    ///
+    /// # Errors
+    /// [`ServeError::System`]: a descriptor is not a socket, which is a bug of Inrush.
+    pub fn listeners(
+        &self,
+        inherited: impl IntoIterator<Item = OwnedFd>,
+    ) -> Result<Vec<Listener>, ServeError> {
+        let listeners = inherited.into_iter().map(|socket| {
+            Listener::inherited(socket).map(|listener| listener.in_custody(self.plan.custody()))
+        });
+        listeners.collect::<io::Result<_>>().map_err(system("inherit the listeners"))
     }
 
     /// Returns a function that applies a changed configuration, for a caller that reads the control socket itself.
@@ -146,6 +161,7 @@ pub fn run(parse: Parse) -> Result<(), ServeError> {
     let hosts = hosts::reopen(&config, tls.as_ref())?;
     let sender = log.as_ref().map(|(sender, _)| sender.clone());
     let plan = Plan::new(config, hosts, limit, sender, None, None, tls)?;
+    let plan = plan.in_custody(control.custody().clone());
     if plan.config().confine == Switch::On {
         // If this fails, it has failed in the parent, which has said so. The parent's own filter holds in any case.
         let _ = plan.config().kept_calls(false).restrict();

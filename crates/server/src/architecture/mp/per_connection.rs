@@ -41,7 +41,7 @@ use crate::driver::waiters::readable;
 use crate::ground::choices::{PROCESSES, Processes};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::{Listener, are_passed_on};
+use crate::ground::listener::Listener;
 use crate::ground::scoreboard::{self, Scoreboard};
 use crate::ground::setting::AnySetting;
 use crate::ground::stop::Stop;
@@ -85,8 +85,8 @@ pub(super) fn refuse_what_it_has_not(config: &ServeConfig) -> Result<(), ServeEr
 
 /// Runs the forker until it was told to drain and its children have ended.
 pub(super) fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
-    let listeners = std::mem::take(&mut worker.inherited).into_iter().skip(1).map(Listener::inherited);
-    let listeners = listeners.collect::<io::Result<Vec<_>>>().map_err(system("inherit the listeners"))?;
+    let inherited = std::mem::take(&mut worker.inherited).into_iter().skip(1);
+    let listeners = worker.listeners(inherited)?;
     let forker = Forker::new(&worker, control, listeners).map_err(system("prepare to fork"))?;
     let changes = worker.reconfigurer();
     forker.run(&changes).map_err(system("fork a process for each connection"))
@@ -327,7 +327,7 @@ impl<'a> Forker<'a> {
 
     /// Takes no more connections, and tells the children to finish.
     fn drain(&mut self) -> io::Result<()> {
-        if are_passed_on() {
+        if Listener::are_passed_on(&self.listeners) {
             // A connection may have woken only this process, and none of the one that now has the listeners.
             self.accept_phase()?;
         }

@@ -209,7 +209,7 @@ impl World {
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         listener.set_nonblocking(true).unwrap();
         // Connections between sockets of this kind are deterministic. The loop uses the address for nothing.
-        let listener = Listener { socket: listener.into(), address: "127.0.0.1:1".parse().unwrap() };
+        let listener = Listener::new(listener.into(), "127.0.0.1:1".parse().unwrap());
         let clock = SimulatedClock::new(WallTime { seconds: 1_000_000 });
         let kernel = SimulatedKernel::new(seed, clock.clone());
         let (faults, arrivals) = (kernel.faults(), kernel.arrivals());

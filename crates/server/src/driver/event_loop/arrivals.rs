@@ -17,7 +17,7 @@ use crate::connections::accept::{
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::overload_control::ControlledQueue;
 use crate::ground::counters::LoopCounts;
-use crate::ground::listener::{Listener, are_passed_on};
+use crate::ground::listener::Listener;
 
 /// A loop's report on itself before it waits.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ pub trait Arrivals {
 
     /// True if another process accepts from the sources from now on.
     fn are_passed_on(&self) -> bool {
-        are_passed_on()
+        false
     }
 
     /// True if a connection waits for room.
@@ -234,6 +234,10 @@ impl Arrivals for Listeners {
 
     fn are_listeners(&self) -> bool {
         true
+    }
+
+    fn are_passed_on(&self) -> bool {
+        Listener::are_passed_on(&self.listeners)
     }
 
     fn has_newcomer(&self) -> bool {

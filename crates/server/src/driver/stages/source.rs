@@ -31,7 +31,7 @@ use crate::driver::machine::Machine;
 use crate::driver::socket_service::SocketService;
 use crate::driver::transfer::end;
 use crate::ground::counters::Counters;
-use crate::ground::listener::{Listener, are_passed_on};
+use crate::ground::listener::Listener;
 
 /// The token of the mail. Connections have odd generations and listeners generation 0, so it is none of theirs.
 const MAIL: Token = Token(STOP.0 - 1);
@@ -412,7 +412,8 @@ where
         }
         for peer in unfinished {
             // After a hand-over, the client of an idle connection had the whole drain time for another request.
-            let has_finished = are_passed_on() && peer.machine.idle_from() <= self.now;
+            let has_finished =
+                self.lender.settings.custody().is_passed_on() && peer.machine.idle_from() <= self.now;
             self.lender.counting().cut_off_at_shutdown += u64::from(!has_finished);
             self.end(peer);
         }

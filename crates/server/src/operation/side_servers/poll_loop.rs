@@ -241,6 +241,7 @@ impl<S: SmallService> PollLoop<S> {
             scratch: &mut self.scratch,
             counts: &mut self.loops,
             http2: &mut http2::Counts::default(),
+            custody: self.listener.custody(),
         };
         let moved = work(socket.as_fd(), machine, &mut lent);
         if moved == Moved::Broken {

@@ -10,7 +10,7 @@ use sys::process::inherited;
 
 use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, SINKS, TICKETS, VARIABLE};
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::{Inheritance, pass_on, take_on};
+use crate::ground::listener::{Custody, Inheritance};
 use crate::processes::{Control, Heard, Sent};
 
 /// A program that is to take over, until it is ready.
@@ -23,6 +23,8 @@ pub struct Inherited {
     pub listeners: Inheritance,
     /// The socket of the admin interface, with its configured address as text.
     pub admin: Option<(String, OwnedFd)>,
+    /// Whose the sockets are: the predecessor's until [`Successor::ready`].
+    pub custody: Custody,
     /// Keys of tickets.
     pub ticket_keys: Option<Vec<u8>>,
     /// True if the sockets replace the configured addresses.
@@ -52,8 +54,9 @@ impl Successor {
         let null = File::open("/dev/null").map_err(system("open /dev/null"))?;
         rustix::stdio::dup2_stdin(&null).map_err(|errno| system("take over")(errno.into()))?;
         let channel = Control::from_inherited(channel);
-        pass_on();
         let mut inherited = hear(&channel)?;
+        inherited.custody = channel.custody().clone();
+        inherited.custody.pass_on();
         inherited.listeners.settle_by(move || prepared(&Control::from_inherited(copy)));
         Ok(Some((Successor(channel), inherited)))
     }
@@ -62,7 +65,7 @@ impl Successor {
     pub fn ready(self) {
         // Without this call, this process would end with the starter.
         let _ = set_parent_process_death_signal(None);
-        take_on();
+        self.0.custody().take_on();
         let process = std::process::id();
         // A predecessor that has ended needs no word: its sockets are here.
         let _ = self.0.send(&[READY, process.to_string().as_bytes()].concat(), &[]);

@@ -183,11 +183,6 @@ impl Arrivals for Passed {
         AcceptQueue::default()
     }
 
-    /// The dispatcher passes its connections to this worker alone.
-    fn are_passed_on(&self) -> bool {
-        false
-    }
-
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
         // The socket stays open for the remaining reports.
         dispatcher.deregister(self.control.as_fd());

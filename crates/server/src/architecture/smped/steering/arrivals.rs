@@ -17,7 +17,6 @@
 //!
 //! Invariant: nothing here waits for the parent.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,11 +99,7 @@ fn listeners(worker: &Worker, control: &Control) -> Result<Option<Vec<Listener>>
     loop {
         match control.receive() {
             Ok(Heard::Message(message)) => {
-                let inherited = message.descriptors.into_iter().map(Listener::inherited);
-                return inherited
-                    .collect::<io::Result<_>>()
-                    .map(Some)
-                    .map_err(system("inherit the listeners"));
+                return worker.listeners(message.descriptors).map(Some);
             }
             Ok(Heard::Changed(text)) => worker.reconfigurer()(&text),
             Ok(Heard::Nothing) => control.wait(),
