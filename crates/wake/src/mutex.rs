@@ -7,19 +7,27 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::thread::futex::{self, Flags};
+use words::{EVERY_SLEEPER, Futex};
 
 const FREE: u32 = 0;
 /// Set beside the holder's number while a waiter may be asleep.
 const WANTED: u32 = 1;
 
 /// A mutex in a word that all its users share. Zero is free.
-#[derive(Clone, Copy, Debug)]
-pub struct Mutex<'a>(&'a AtomicU32);
+#[derive(Debug)]
+pub struct Mutex<'a, W = AtomicU32>(&'a W);
 
-impl<'a> Mutex<'a> {
+impl<W> Clone for Mutex<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Mutex<'_, W> {}
+
+impl<'a, W: Futex> Mutex<'a, W> {
     /// The mutex in this word.
-    pub fn new(word: &'a AtomicU32) -> Mutex<'a> {
+    pub fn new(word: &'a W) -> Mutex<'a, W> {
         Mutex(word)
     }
 
@@ -38,9 +46,7 @@ impl<'a> Mutex<'a> {
             let said = self.0.compare_exchange(held, asleep, Ordering::Relaxed, Ordering::Relaxed);
             if said.is_ok() {
                 about_to_sleep();
-                // A return without a sleep: the word has changed, or a signal came. The loop checks the word
-                // again.
-                let _ = futex::wait(self.0, Flags::empty(), asleep, None);
+                self.0.sleep(asleep, EVERY_SLEEPER);
                 wanted = WANTED;
             }
         }
@@ -49,8 +55,7 @@ impl<'a> Mutex<'a> {
     /// Unlocks the caller's lock and wakes one waiter.
     pub fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) & WANTED != 0 {
-            // The wake fails only if no waiter sleeps.
-            let _ = futex::wake(self.0, Flags::empty(), 1);
+            self.0.wake(1, EVERY_SLEEPER);
         }
     }
 
@@ -58,10 +63,9 @@ impl<'a> Mutex<'a> {
     /// been woken for the lock of another.
     pub fn unlock_for_the_dead(&self, holder: usize) {
         if self.0.load(Ordering::Relaxed) & !WANTED == holds(holder) {
-            self.0.store(FREE, Ordering::Release);
+            self.0.swap(FREE, Ordering::Release);
         }
-        // The wake fails only if no waiter sleeps.
-        let _ = futex::wake(self.0, Flags::empty(), 1);
+        self.0.wake(1, EVERY_SLEEPER);
     }
 }
 

@@ -24,8 +24,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::thread::futex::{self, Flags};
-use rustix::thread::sched_yield;
+use words::{EVERY_SLEEPER, Futex};
 
 /// The kind of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,29 +98,35 @@ const NONE: u32 = 0;
 const ORDINARY: usize = 0;
 const EXCLUSIVE: usize = 1;
 
-/// The number of spins before a yield: longer than the few loads and stores under the lock.
-const SPINS: u32 = 64;
-
 /// A wait queue in words that all its waiters and wakers share.
-#[derive(Clone, Copy)]
-pub struct Queue<'a> {
-    words: &'a [AtomicU32],
+pub struct Queue<'a, W = AtomicU32> {
+    words: &'a [W],
 }
 
-impl fmt::Debug for Queue<'_> {
+impl<W> Clone for Queue<'_, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Queue<'_, W> {}
+
+impl<W> fmt::Debug for Queue<'_, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue").field("waiters", &(self.words.len() / LINE - 1)).finish()
     }
 }
 
-impl<'a> Queue<'a> {
+impl Queue<'_> {
     /// The number of words of a queue for `waiters` waiters. Zeros are an empty queue.
     pub const fn words(waiters: usize) -> usize {
         (waiters + 1) * LINE
     }
+}
 
+impl<'a, W: Futex> Queue<'a, W> {
     /// The queue in these words; tasks that share the words share the queue.
-    pub fn new(words: &'a [AtomicU32]) -> Queue<'a> {
+    pub fn new(words: &'a [W]) -> Queue<'a, W> {
         assert!(words.len() >= Queue::words(1) && words.len().is_multiple_of(LINE), "whole lines");
         Queue { words }
     }
@@ -165,8 +170,7 @@ impl<'a> Queue<'a> {
             if let Some(event) = Event::of_mark(mark.load(Ordering::Acquire)) {
                 return event;
             }
-            // The mark has been set, or a signal came. The loop checks the mark.
-            let _ = futex::wait(mark, Flags::empty(), UNMARKED, None);
+            mark.sleep(UNMARKED, EVERY_SLEEPER);
         }
     }
 
@@ -190,7 +194,7 @@ impl<'a> Queue<'a> {
         }
         for waiter in chosen {
             // A waiter that is not asleep yet sees the mark instead.
-            let _ = futex::wake(self.word(waiter, MARK), Flags::empty(), 1);
+            self.word(waiter, MARK).wake(1, EVERY_SLEEPER);
         }
         woken
     }
@@ -217,22 +221,17 @@ impl<'a> Queue<'a> {
         self.store(waiter, PLACE, NONE);
     }
 
-    fn lock(&self) -> Locked<'a> {
+    fn lock(&self) -> Locked<'a, W> {
         let lock = &self.words[LOCK];
         let mut spins = 0;
-        while lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             spins += 1;
-            if spins % SPINS == 0 {
-                // The scheduler has preempted the holder.
-                sched_yield();
-            } else {
-                std::hint::spin_loop();
-            }
+            W::pause(spins);
         }
         Locked(lock)
     }
 
-    fn word(&self, waiter: usize, word: usize) -> &'a AtomicU32 {
+    fn word(&self, waiter: usize, word: usize) -> &'a W {
         &self.words[(waiter + 1) * LINE + word]
     }
 
@@ -247,9 +246,9 @@ impl<'a> Queue<'a> {
 }
 
 /// Unlocks when dropped.
-struct Locked<'a>(&'a AtomicU32);
+struct Locked<'a, W: Futex>(&'a W);
 
-impl Drop for Locked<'_> {
+impl<W: Futex> Drop for Locked<'_, W> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }

@@ -3,9 +3,10 @@
 //! The hash of a request gives it a few possible places. A place is changed under an odd version, so that the program
 //! never takes half a request for a whole one.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sys::shared::SharedArray;
+use words::version;
 
 use super::object::{ObjectId, word};
 
@@ -106,16 +107,14 @@ fn object_of(place: &[AtomicU64]) -> Option<ObjectId> {
 }
 
 fn store(place: &[AtomicU64], key: &Key, object: ObjectId) {
-    let version = place[VERSION].load(Ordering::Relaxed);
-    place[VERSION].store(version + 1, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    place[HASH].store(key.hash, Ordering::Relaxed);
-    place[OBJECT].store(u64::from(object.generation) << 32 | u64::from(object.index), Ordering::Relaxed);
-    place[LENGTH].store(key.length, Ordering::Relaxed);
-    for (place, word) in place[REQUEST..].iter().zip(key.words) {
-        place.store(word, Ordering::Relaxed);
-    }
-    place[VERSION].store(version + 2, Ordering::Release);
+    version::write(&place[VERSION], || {
+        place[HASH].store(key.hash, Ordering::Relaxed);
+        place[OBJECT].store(u64::from(object.generation) << 32 | u64::from(object.index), Ordering::Relaxed);
+        place[LENGTH].store(key.length, Ordering::Relaxed);
+        for (place, word) in place[REQUEST..].iter().zip(key.words) {
+            place.store(word, Ordering::Relaxed);
+        }
+    });
 }
 
 #[cfg(test)]

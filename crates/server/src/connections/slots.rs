@@ -8,9 +8,8 @@
 //! ([`Share::reclaim_elsewhere`]). A loop that does not answer for [`ANSWERS_WITHIN`] hangs, on a slow disk for example,
 //! and is passed over until it does.
 //!
-//! Each worker process counts in a word of shared memory ([`Share::of_process`]). It adds its own connection first
-//! and checks the sum afterwards. If two processes take the last slot at once, both may be refused, but never do both
-//! get it. The parent clears the word of a dead process.
+//! Each worker process counts in a word of shared memory ([`Share::of_process`], [`words::limit`]). The parent clears
+//! the word of a dead process.
 //!
 //! Invariant: never more slots than the limit, except for connections that are already accepted.
 
@@ -18,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::Nanos;
+use words::limit;
 
 use crate::ground::scoreboard;
 use crate::ground::stop::Stop;
@@ -50,13 +50,8 @@ impl Taken {
                 let one_more = |taken| (taken < most).then_some(taken + 1);
                 taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
             }
-            Taken::InEveryProcess(..) => {
-                self.add_one_beyond();
-                let fits = self.get() <= most;
-                if !fits {
-                    self.remove_one();
-                }
-                fits
+            Taken::InEveryProcess(place, word) => {
+                limit::take(&place.own()[*word], || self.get() as u64, most as u64)
             }
         }
     }
@@ -66,10 +61,7 @@ impl Taken {
             Taken::Here(taken) => {
                 taken.fetch_add(1, Ordering::Relaxed);
             }
-            Taken::InEveryProcess(place, word) => {
-                // One order for all processes: if two add and then look, at least one of them sees the other.
-                place.own()[*word].fetch_add(1, Ordering::SeqCst);
-            }
+            Taken::InEveryProcess(place, word) => limit::take_beyond(&place.own()[*word]),
         }
     }
 
@@ -78,9 +70,7 @@ impl Taken {
             Taken::Here(taken) => {
                 taken.fetch_sub(1, Ordering::Relaxed);
             }
-            Taken::InEveryProcess(place, word) => {
-                place.own()[*word].fetch_sub(1, Ordering::SeqCst);
-            }
+            Taken::InEveryProcess(place, word) => limit::give_back(&place.own()[*word]),
         }
     }
 
@@ -88,7 +78,7 @@ impl Taken {
         match self {
             Taken::Here(taken) => taken.load(Ordering::Relaxed),
             Taken::InEveryProcess(place, word) => {
-                place.of_all(*word).map(|taken| taken.load(Ordering::SeqCst) as usize).sum()
+                place.of_all(*word).map(|taken| taken.load(Ordering::Relaxed) as usize).sum()
             }
         }
     }

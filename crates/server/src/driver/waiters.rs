@@ -31,14 +31,14 @@ use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use base::{Limit, Nanos};
-use rustix::thread::futex::{self, Flags};
 use sys::epoll::{self, Operation};
 use sys::poll::{self, PollFd};
 use sys::shared::SharedArray;
 use wake::Mutex;
+use words::{EVERY_SLEEPER, bell};
 
 use crate::connections::accept::LiveLimit;
 use crate::ground::choices::Wake;
@@ -48,8 +48,6 @@ use crate::ground::listener::Listener;
 const MUTEX: usize = 0;
 const FUTEX: usize = 16;
 const WORDS: usize = 32;
-/// Wakes sleepers of every number.
-const EVERY_BIT: NonZeroU32 = NonZeroU32::MAX;
 /// Marks the stop among the waker's events.
 const STOP: u64 = u64::MAX;
 /// The most listeners that one call reports to the waker; the next call reports the others.
@@ -81,7 +79,7 @@ impl Waiters {
             }
             _ => None,
         };
-        Ok(Waiters { wake, words, ours: EVERY_BIT, edges })
+        Ok(Waiters { wake, words, ours: EVERY_SLEEPER, edges })
     }
 
     /// Returns the memory that another process opens; that process knows the strategy already.
@@ -101,7 +99,7 @@ impl Waiters {
     /// Notes that the process of a waiter has died. If that waiter had the mutex or a wake-up, lets the next one in.
     pub fn bury(&self, index: usize) {
         Mutex::new(&self.words[MUTEX]).unlock_for_the_dead(index);
-        self.wake_sleepers(1, EVERY_BIT);
+        self.wake_sleepers(1, EVERY_SLEEPER);
     }
 
     /// Makes the waiter of an unused number below `most`. It waits for `listeners`, all or its own, until `stop` is
@@ -150,11 +148,11 @@ impl Waiters {
         let count = unless_interrupted(epoll::wait(edges, &mut events, Some(Nanos::ZERO)))?;
         let events = &events[..count];
         if events.iter().any(|event| event.bits() & (epoll::bits::ERR | epoll::bits::HUP) != 0) {
-            self.wake_sleepers(u32::MAX, EVERY_BIT);
+            self.wake_sleepers(u32::MAX, EVERY_SLEEPER);
         } else if !events.is_empty() {
             self.wake_sleepers(
                 needed(Listener::queues(listeners).depth, limit.get().of_a_thread()),
-                EVERY_BIT,
+                EVERY_SLEEPER,
             );
         }
         Ok(())
@@ -165,13 +163,8 @@ impl Waiters {
         self.wake_sleepers(u32::MAX, self.ours);
     }
 
-    /// Wakes the first `count` sleepers with one of these bits, in the order in which they went to sleep. A waiter that
-    /// is about to sleep does not.
     fn wake_sleepers(&self, count: u32, bits: NonZeroU32) {
-        let futex = &self.words[FUTEX];
-        futex.fetch_add(1, Ordering::Release);
-        let most = count.min(i32::MAX as u32);
-        futex::wake_bitset(futex, Flags::empty(), most, bits).expect("the word is mapped");
+        bell::ring(&self.words[FUTEX], count, bits);
     }
 }
 
@@ -251,14 +244,10 @@ impl<'a> Waiter<'a> {
     }
 
     fn wait_on_the_futex(&self) -> io::Result<()> {
-        let futex = &self.shared.words[FUTEX];
-        let seen = futex.load(Ordering::Acquire);
-        // A connection that came before the load has woken another waiter or none.
-        if self.poll(Some(Nanos::ZERO))? == 0 {
-            // Returns at once if the word has changed. The caller tries the listeners after every return.
-            let _ = futex::wait_bitset(futex, Flags::empty(), seen, None, bit(self.index));
-        }
-        Ok(())
+        // A connection that came before the look has woken another waiter or none. The caller tries the listeners after
+        // every return.
+        let is_ready = || Ok(self.poll(Some(Nanos::ZERO))? > 0);
+        bell::sleep(&self.shared.words[FUTEX], bit(self.index), is_ready)
     }
 
     /// Returns the number of ready descriptors among the listeners and the stop.

@@ -13,11 +13,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Nanos;
 use sys::shared::SharedArray;
 use sys::socket::AcceptQueue;
+use words::version;
 
 use crate::ground::counters::Counters;
 use crate::ground::instructions::{self, Instructions};
@@ -112,11 +113,9 @@ impl Scoreboard {
     /// Returns the figures of a place, and true if they are of one moment.
     fn look(&self, place: usize) -> (Counters, bool) {
         let words = &self.words[place * self.layout.words()..][..self.layout.words() - self.layout.own];
-        let before = words[0].load(Ordering::Acquire);
-        let values: Vec<u64> = words[1..].iter().map(|word| word.load(Ordering::Relaxed)).collect();
-        fence(Ordering::Acquire);
-        let same = before.is_multiple_of(2) && words[0].load(Ordering::Relaxed) == before;
-        (self.counters(&values), same)
+        let load = || words[1..].iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let (values, of_one_moment): (Vec<u64>, bool) = version::read(&words[0], load);
+        (self.counters(&values), of_one_moment)
     }
 
     fn counters(&self, values: &[u64]) -> Counters {
@@ -168,7 +167,7 @@ impl Scoreboard {
             word.store(0, Ordering::Relaxed);
         }
         // The worker may have been killed while it wrote.
-        words[0].store(words[0].load(Ordering::Relaxed).next_multiple_of(2), Ordering::Release);
+        version::end_for_the_dead(&words[0]);
         connections
     }
 }
@@ -220,16 +219,14 @@ impl Slot {
         let words = &self.words[self.first..][..self.layout.words()];
         let queue = counters.queue;
         let gauges = [counters.connections, queue.depth.into(), queue.limit.into(), queue.drops.into()];
-        let version = words[0].load(Ordering::Relaxed);
-        words[0].store(version + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        for ((word, before), (_, total)) in words[1..].iter().zip(&self.before).zip(counters.named()) {
-            word.store(before + total, Ordering::Relaxed);
-        }
-        for (word, gauge) in words[1 + self.layout.totals()..].iter().zip(gauges) {
-            word.store(gauge, Ordering::Relaxed);
-        }
-        words[0].store(version + 2, Ordering::Release);
+        version::write(&words[0], || {
+            for ((word, before), (_, total)) in words[1..].iter().zip(&self.before).zip(counters.named()) {
+                word.store(before + total, Ordering::Relaxed);
+            }
+            for (word, gauge) in words[1 + self.layout.totals()..].iter().zip(gauges) {
+                word.store(gauge, Ordering::Relaxed);
+            }
+        });
     }
 
     /// Shows the parent the time since which the longest-idle connection has been idle; [`Nanos::MAX`] without one.

@@ -133,7 +133,7 @@ fn all_work_is_taken(seed: Seed, ordinary: usize, exclusive: usize) {
         loop {
             queue.enqueue(waiter, kind);
             for _ in 0..rng.random_range(0..3) {
-                sched_yield();
+                thread::yield_now();
             }
             if take() {
                 queue.withdraw(waiter);
@@ -157,12 +157,12 @@ fn all_work_is_taken(seed: Seed, ordinary: usize, exclusive: usize) {
             // From time to time every waiter falls asleep before the next unit.
             if rng.random_range(0..8) == 0 {
                 while taken.load(Ordering::Acquire) < unit {
-                    sched_yield();
+                    thread::yield_now();
                 }
             }
         }
         while taken.load(Ordering::Acquire) < UNITS {
-            sched_yield();
+            thread::yield_now();
         }
         done.store(true, Ordering::Release);
         queue.wake(Event::Close);

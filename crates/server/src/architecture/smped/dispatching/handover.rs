@@ -8,8 +8,7 @@
 //!
 //! Connections are numbered in the order of sending. Two words of shared memory show the worker's progress:
 //! [`NEXT`], the first unclaimed number, and [`SEEN`], the count of received connections. The worker claims a
-//! connection by incrementing [`NEXT`]. The dispatcher takes back all remaining ones by moving [`NEXT`] to
-//! the end. Only one of the two succeeds. The dispatcher keeps a connection's descriptor until the connection
+//! connection, or the dispatcher takes it back ([`words::claims`]). The dispatcher keeps a connection's descriptor until the connection
 //! is claimed. A worker that is stopped or waits for its disk thus loses no connection that it has not begun.
 //!
 //! Invariant: a connection is in one place: waiting, passed, or claimed.
@@ -18,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Nanos;
+use words::claims;
 
 use super::messages::{Handed, pack};
 use crate::architecture::smped::settings::ANSWER_WITHIN;
@@ -85,7 +85,7 @@ impl Outbox {
     /// Takes back every unclaimed connection. The worker cannot claim them any more.
     pub fn take_back(&mut self, words: &[AtomicU64]) -> impl Iterator<Item = Handed> {
         let end = self.end();
-        let claimed = words[NEXT].fetch_max(end, Ordering::AcqRel);
+        let claimed = claims::take_back(&words[NEXT], end);
         self.let_go(claimed);
         self.first = end;
         self.passed.drain(..).map(|(handed, _)| handed).chain(self.waiting.drain(..))
@@ -104,7 +104,7 @@ impl Outbox {
 
 /// Claims a connection on the worker's side. Returns false for a connection that was taken back.
 pub fn claim(words: &[AtomicU64], number: u64) -> bool {
-    words[NEXT].compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    claims::claim(&words[NEXT], number)
 }
 
 #[cfg(test)]
