@@ -154,6 +154,11 @@ fn describe(name: &str, experiment: &Experiment) -> Result<(), Exit> {
             "  warning: a bound of '{other}' lies inside the tolerance of '{one}'; give them the same, or no tolerance"
         )?;
     }
+    for whose in open_drivers(experiment) {
+        out!(
+            "  warning: {whose} leaves its driver to the machine; name --driver, so that records stay comparable"
+        )?;
+    }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
     for name in run::command_lines::not_installed(experiment) {
         out!("  {name} is not installed here, so its server will be left out")?;
@@ -196,6 +201,23 @@ fn wrong_flags(experiment: &Experiment) -> Vec<String> {
         }
     });
     wrong.collect()
+}
+
+/// Those of our servers in an experiment whose driver depends on the machine.
+fn open_drivers(experiment: &Experiment) -> Vec<String> {
+    let is_open = |words: Vec<String>| {
+        let words = ["inrush".to_owned()].into_iter().chain(words);
+        match Cli::try_parse_from(words).map(|cli| cli.command) {
+            Ok(Command::Serve(flags)) => crate::serve::leaves_driver_open(*flags),
+            _ => false,
+        }
+    };
+    let lines = run::command_lines::command_lines(experiment).into_iter();
+    let mut open: Vec<String> =
+        lines.filter_map(|(whose, words)| words.is_ok_and(is_open).then_some(whose)).collect();
+    open.sort_unstable();
+    open.dedup();
+    open
 }
 
 /// Each experiment in a folder of its own.
@@ -292,4 +314,34 @@ fn clean() -> Result<(), Exit> {
         out!("nothing was left behind")?;
     }
     if cleaned.left.is_empty() { Ok(()) } else { Err(Exit::Failed(cleaned.left.join("; "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_names_its_drivers() {
+        for known in library::each() {
+            let experiment = Experiment::parse(known.text).unwrap();
+            assert_eq!(open_drivers(&experiment), Vec::<String>::new(), "{}", known.name);
+        }
+    }
+
+    #[test]
+    fn driver_is_open_unless_a_setting_selects_it() {
+        let mut experiment = Experiment::parse(library::DEMO.text).unwrap();
+        experiment.servers.truncate(1);
+        let server = format!("server '{}'", experiment.servers[0].name);
+        let open = |flags: &[&str]| {
+            let mut experiment = experiment.clone();
+            experiment.servers[0].flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            open_drivers(&experiment) == [server.clone()]
+        };
+        assert!(open(&[]) && open(&["--arch", "smped"]) && open(&["--driver", "auto"]));
+        let selects = ["--driver=completion", "--dispatch=poll", "--wait=spin", "--kernel-cache=on"];
+        for flag in selects.into_iter().chain(["--read-after-accept", "--arch=mt"]) {
+            assert!(!open(&[flag]), "{flag}");
+        }
+    }
 }

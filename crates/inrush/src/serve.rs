@@ -99,6 +99,9 @@ fn announce(server: &Server, hosts: &[HostConfig]) {
     for hint in server.unvouched().into_iter().map(str::to_owned).chain(shown::hints(hosts, &urls)) {
         say!("inrush: {hint}");
     }
+    if let Some(driver) = server.driver() {
+        say!("driver: {driver}");
+    }
     if let Some(overload) = server.overload() {
         let target = overload.target();
         say!(
@@ -290,6 +293,12 @@ fn provide_descriptors(needed: u64) -> Option<String> {
     ))
 }
 
+/// Tells whether the flags leave the driver to the machine.
+pub fn leaves_driver_open(flags: ServeFlags) -> bool {
+    let architecture = flags.arch;
+    configuration(flags).is_ok_and(|config| architecture.leaves_driver_open(&config))
+}
+
 /// The configuration of settings in the form of [`config_file::effective`].
 fn configured(text: &str) -> Result<ServeConfig, Exit> {
     configuration(config_file::serve_flags(text).map_err(Exit::Usage)?)
@@ -308,7 +317,7 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
         hosts,
         listen: flags.listen,
         dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
-        driver: flags.driver,
+        driver: flags.driver.0,
         chosen: flags.architectures.chosen,
         accept_limit: flags.live.accept_limit,
         read_after_accept: flags.read_after_accept,

@@ -15,6 +15,7 @@ mod tux;
 
 use std::net::SocketAddr;
 
+use crate::config::driver::ChosenDriver;
 use crate::config::serve::{LogFormat, ServeConfig};
 use crate::ground::admin_access::AdminAddress;
 use crate::ground::choices::{Choice, Driver, Switch, URING};
@@ -42,7 +43,7 @@ impl Architecture {
     ///
     /// # Errors
     /// [`ServeError::Setting`], with the reason, and the architectures that use the setting.
-    pub(crate) fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
+    fn check(&self, config: &ServeConfig) -> Result<(), ServeError> {
         let asks_for_a_driver = config.driver.is_some() || config.dispatch == Some(URING);
         let given = [
             (Choice::Dispatch, config.dispatch.map(str::to_owned)),
@@ -76,6 +77,23 @@ impl Architecture {
             }
         }
         (self.fits)(config)
+    }
+
+    /// Tells whether the driver depends on the machine, because no setting selects one.
+    pub fn leaves_driver_open(&self, config: &ServeConfig) -> bool {
+        self.uses.contains(&Choice::Driver) && config.selected_driver().is_none()
+    }
+
+    /// Checks the configuration, and enters the driver that the machine allows. Returns the driver; `None` if the
+    /// architecture has only one.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`] for settings that have no effect or contradict each other.
+    pub(crate) fn settle(&self, config: &mut ServeConfig) -> Result<Option<ChosenDriver>, ServeError> {
+        self.check(config)?;
+        let chosen = self.uses.contains(&Choice::Driver).then(|| ChosenDriver::of(config));
+        config.driver = Some(chosen.as_ref().map_or(Driver::Readiness, |chosen| chosen.driver));
+        Ok(chosen)
     }
 
     fn has_no(

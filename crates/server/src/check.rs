@@ -26,8 +26,8 @@ pub struct Checked {
 ///
 /// # Errors
 /// The errors of [`crate::Server::start`].
-pub fn check(architecture: &Architecture, config: ServeConfig) -> Result<Checked, ServeError> {
-    architecture.check(&config)?;
+pub fn check(architecture: &Architecture, mut config: ServeConfig) -> Result<Checked, ServeError> {
+    architecture.settle(&mut config)?;
     upgrade::check(&config)?;
     access_log::check(&config)?;
     let tls = Certificates::of(&config, None)?.map(|certificates| certificates.sessions());

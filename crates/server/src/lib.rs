@@ -46,6 +46,7 @@ mod service;
 
 pub use architecture::Architecture;
 pub use check::{Checked, check};
+pub use config::driver::ChosenDriver;
 pub use config::serve::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
 pub use connections::accept::{AcceptLimit, LiveLimit};

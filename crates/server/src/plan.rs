@@ -51,7 +51,6 @@ pub struct Plan {
     pub(super) log: Option<LogSender>,
     refusals: Option<Refusals>,
     text: Option<ConfigText>,
-    driver: Driver,
     reports: LoadReports,
 }
 
@@ -83,7 +82,6 @@ impl Plan {
             log,
             refusals,
             text,
-            driver: config.driver(),
             reports: LoadReports::default(),
             config,
         })
@@ -97,16 +95,6 @@ impl Plan {
     /// Returns the custody of the listening sockets.
     pub fn custody(&self) -> &Custody {
         self.settings.custody()
-    }
-
-    /// Selects readiness if the kernel refuses the io_uring of the completion driver, and says so in a line.
-    pub fn with_possible_driver(self) -> Plan {
-        let tried = if self.driver == Driver::Completion { try_completions() } else { Ok(()) };
-        let Err(error) = tried else { return self };
-        sys::say!(
-            "inrush: --driver completion needs io_uring of Linux 6.1 ({error}); using --driver readiness"
-        );
-        Plan { driver: Driver::Readiness, ..self }
     }
 
     /// Returns the configuration.
@@ -156,18 +144,16 @@ impl Plan {
 
     /// Returns the name of the mechanism by which event loops wait.
     pub fn waits_by(&self) -> &'static str {
-        if self.driver == Driver::Completion { URING } else { self.dispatch() }
+        if self.config.driver() == Driver::Completion { URING } else { self.dispatch() }
     }
 
-    /// Runs the event loop of a worker process on the configured driver. Without io_uring the loop uses readiness; the
-    /// parent process has said so.
+    /// Runs the event loop of a worker process on the driver of the parent process, which tried the same and has said so.
     ///
     /// # Errors
     /// The loop fails by a mistake of ours.
     pub fn run_worker<S: SocketService, A: Arrivals>(&self, parts: Parts<S, A>) -> io::Result<()> {
-        if self.driver == Driver::Completion
-            && let Ok(ring) = CompletionRing::new()
-        {
+        let wants_ring = self.config.selected_driver().is_none_or(|(driver, _)| driver == Driver::Completion);
+        if wants_ring && let Ok(ring) = CompletionRing::new() {
             return completion::run(parts, ring);
         }
         run_on::<S, ByPhases, A>(self.dispatch(), parts)
@@ -212,7 +198,7 @@ impl Plan {
             let parts = Parts { stop, ..self.parts(queue, share, opened)? };
             let cpu = self.cpus[index % self.cpus.len()];
             let name = format!("loop-{index}");
-            match self.driver {
+            match self.config.driver() {
                 Driver::Readiness => start_readiness::<_, D>(name, self.dispatch(), &[cpu], parts),
                 Driver::Completion => start_completion(name, &[cpu], parts),
             }
@@ -313,13 +299,6 @@ pub fn start_readiness<S: SocketService + Send + 'static, D: Discipline>(
     let (stop, board) = (parts.stop.clone(), parts.board.clone());
     let addresses = addresses(&parts.arrivals.listeners);
     start_thread(name, cpus, stop, board, addresses, move || run_on::<S, D, _>(dispatch, parts))
-}
-
-/// Makes a ring, as a completion loop does. Closing a ring interrupts a blocking call of the thread that made it, so
-/// a short-lived thread makes this one.
-fn try_completions() -> io::Result<()> {
-    let tried = std::thread::spawn(|| CompletionRing::new().map(drop)).join();
-    tried.unwrap_or_else(|_| Err(io::Error::other("the attempt to make a ring failed")))
 }
 
 /// Starts a thread that runs a completion loop. An empty `cpus` means any processor.

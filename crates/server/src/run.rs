@@ -13,6 +13,7 @@ use sys::signal::{self, Signal};
 use tls::Sessions;
 
 use crate::architecture::Architecture;
+use crate::config::driver::ChosenDriver;
 use crate::config::hosts::{self, LiveHosts};
 use crate::config::serve::{AdminSettings, ServeConfig};
 use crate::connections::accept::{AcceptLimit, LiveLimit};
@@ -64,6 +65,7 @@ pub struct Server {
     overload: Option<Overload>,
     certificates: Option<Certificates>,
     confined: Option<Confined>,
+    driver: Option<ChosenDriver>,
     unvouched: Option<String>,
     live: Live,
     /// Whose the listening sockets are.
@@ -124,7 +126,7 @@ impl Server {
         mut config: ServeConfig,
         text: Option<String>,
     ) -> Result<Server, ServeError> {
-        architecture.check(&config)?;
+        let driver = architecture.settle(&mut config)?;
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
         let Inherited { listeners, admin, custody, ticket_keys, is_activated } = inherited;
@@ -146,8 +148,8 @@ impl Server {
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
         let hosts = hosts::open(&config, tls.as_ref())?;
-        let plan = Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?;
-        let plan = plan.with_possible_driver().in_custody(custody);
+        let plan =
+            Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?.in_custody(custody);
         let refusals = refusal_loop::start(&plan, refusals)?;
         let Started { loops, opened } = (architecture.start)(&plan, Opening::new(listeners))?;
         let begun = Begun { architecture, plan: &plan, loops: &loops, refusals: &refusals, opened: &opened };
@@ -162,15 +164,15 @@ impl Server {
         let Aside { admin, admin_socket, agent } = Aside::now_unless(early, &plan)?;
         let start = |listener| AgentCheck::start(listener, begun.meter(quota), Arc::clone(&evicted));
         let agent = agent.map(start).transpose()?;
-        let admin = admin.zip(plan.config.admin.as_ref());
-        let admin = admin.map(|(listener, settings)| begun.start_admin(listener, settings, evicted));
-        let admin = admin.transpose()?;
+        let start = |(listener, settings)| begun.start_admin(listener, settings, evicted);
+        let admin = admin.zip(plan.config.admin.as_ref()).map(start).transpose()?;
         let predecessor =
             starter.map(|starter| Predecessor::new(starter, opened.copies, admin_socket, is_activated));
         let certificates = certificates.map(|certificates| certificates.told_to(plan.text()));
         Ok(Server {
             unvouched: hosts::unvouched(&plan.config, plan.settings.tls()),
             overload: opened.overload,
+            driver,
             loops,
             refusals,
             admin,
@@ -192,6 +194,11 @@ impl Server {
     /// Returns the addresses that the server listens on.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.loops.first().map_or(&[], |first| &first.addresses)
+    }
+
+    /// Returns the driver of the event loops, with the reason; `None` if the architecture has only one.
+    pub fn driver(&self) -> Option<&ChosenDriver> {
+        self.driver.as_ref()
     }
 
     /// Returns the overload control; `None` if it is off, or if the architecture has controllers of its own.

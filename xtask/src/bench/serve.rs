@@ -19,7 +19,7 @@ use super::Promise;
 use super::race::{Measured, Mode, RaceOptions, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, Reader, Task};
-use crate::rivals::servers::{self, COMPLETION, H2O, INRUSH, LIMIT, REFERENCE};
+use crate::rivals::servers::{self, H2O, INRUSH, LIMIT, READINESS, REFERENCE};
 use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 
 /// Requests that a connection sends at once.
@@ -70,7 +70,7 @@ const SHAPES: [Shape; 4] = [
 ];
 /// The loads under TLS.
 const UNDER_TLS: [Shape; 3] = [Shape::KEEP_ALIVE, Shape::CONNECTIONS, Shape::RESUMED];
-const DRIVERS: [&str; 3] = [INRUSH, COMPLETION, REFERENCE];
+const DRIVERS: [&str; 3] = [INRUSH, READINESS, REFERENCE];
 
 /// The options of the measurement.
 #[derive(clap::Args)]
@@ -95,7 +95,7 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
         (_, true) => {
             Contest { name: "serve-http2", servers: &servers::OVER_HTTP2, shapes: &SHAPES[..1], ..all }
         }
-        (false, false) => Contest { keep_alive: 1.25, ..all },
+        (false, false) => Contest { keep_alive: 1.5, ..all },
     };
     let mut measured = Vec::new();
     for shape in contest.shapes {
@@ -184,7 +184,7 @@ fn promises(modes: &[Mode], keep_alive: f64, is_http2: bool) -> Vec<Promise> {
         // Level with the limit: within the difference of two runs of the limit itself.
         over(LIMIT.name).map(|ratio| Promise::at_least("keep-alive, x the readiness limit", 0.97, ratio)),
         over(H2O).filter(|_| is_http2).map(|ratio| Promise::at_least("keep-alive, x h2o", 1.0, ratio)),
-        connections.map(|ratio| Promise::at_least("a connection per request, x nginx", 1.0, ratio)),
+        connections.map(|ratio| Promise::at_least("a connection per request, x nginx", 1.03, ratio)),
     ];
     promises.into_iter().flatten().collect()
 }

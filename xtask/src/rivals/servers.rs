@@ -31,10 +31,10 @@ const ONE_LOOP: [(&str, &str); 2] = [("--arch", "sped"), ("--workers", "1")];
 pub const REFERENCE: &str = "nginx";
 /// The other server with HTTP/2 of its own.
 pub const H2O: &str = "h2o";
-/// The name of our server.
+/// The name of our server, on the driver that it chooses.
 pub const INRUSH: &str = "inrush";
-/// The same on the completion driver.
-pub const COMPLETION: &str = "inrush, completion";
+/// The same on the readiness driver.
+pub const READINESS: &str = "inrush, readiness";
 /// The server that only answers.
 pub const LIMIT: Server = Server { name: "readiness limit", prepare: readiness_limit };
 
@@ -48,8 +48,8 @@ const H2O_SERVER: Server =
 pub const ALL: [Server; 9] = [
     OURS,
     Server {
-        name: COMPLETION,
-        prepare: |bed, settings, _| inrush(bed, settings, &[("--arch", "sped"), ("--driver", "completion")]),
+        name: READINESS,
+        prepare: |bed, settings, _| inrush(bed, settings, &[("--arch", "sped"), ("--driver", "readiness")]),
     },
     Server {
         name: "inrush, kernel cache",

@@ -14,6 +14,21 @@ use super::clients::ClientFlags;
 use super::cpus::{CpuList, cpu_list};
 use super::site::SiteFlags;
 
+/// A choice that the server makes for `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auto<T>(pub Option<T>);
+
+impl<T: std::str::FromStr<Err = String>> std::str::FromStr for Auto<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Auto<T>, String> {
+        match text {
+            "auto" => Ok(Auto(None)),
+            _ => text.parse().map(|named| Auto(Some(named))).map_err(|expected| format!("{expected}, auto")),
+        }
+    }
+}
+
 macro_rules! mechanism_names {
     ($($name:literal => $mechanism:ty,)*) => { &[$($name,)* URING] };
 }
@@ -330,15 +345,17 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture, help = "Architecture: its processes and threads, and which of them accept", long_help = architecture_help(), help_heading = EXPERIMENTS)]
     pub arch: &'static server::Architecture,
 
-    /// Event mechanism [default: epoll]; uring names --driver completion
+    /// Event mechanism [default: that of --driver auto]; uring names --driver completion, and the others readiness
     #[arg(long, value_name = "MECHANISM", value_parser = clap::builder::PossibleValuesParser::new(MECHANISMS), hide_possible_values = false, help_heading = EXPERIMENTS)]
     pub dispatch: Option<String>,
 
-    /// Driver, which moves the bytes of an event loop: readiness (default) or completion
+    /// Driver, which moves the bytes of an event loop: readiness, completion, or auto
     ///
-    /// completion: the kernel carries out operations from an io_uring (Linux 6.1). It accepts no --dispatch.
-    #[arg(long, value_name = "DRIVER", help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub driver: Option<Driver>,
+    /// completion: the kernel carries out operations from an io_uring (Linux 6.1). It accepts no --dispatch. auto: completion
+    /// where the kernel allows io_uring, or else readiness by epoll. --dispatch, --wait, --kernel-cache and
+    /// --read-after-accept select readiness.
+    #[arg(long, value_name = "DRIVER", default_value = "auto", help_heading = EXPERIMENTS, hide_short_help = true)]
+    pub driver: Auto<Driver>,
 
     /// CPUs for the event loops, such as 0,2 or 0-3 [default: all allowed CPUs]
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = EXPERIMENTS, hide_short_help = true)]

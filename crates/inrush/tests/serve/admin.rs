@@ -10,9 +10,10 @@ use crate::common::{Client, Files, PATIENCE, Server, Status, check_metrics, samp
 #[test]
 fn status_and_metrics_tell_the_same() {
     let files = Files::new();
-    for (flags, loops) in
-        [(&["--arch=sped"][..], 1), (&["--arch=per-core", "--workers=2", "--dispatch=poll"][..], 2)]
-    {
+    for (flags, loops) in [
+        (&["--arch=sped", "--driver=readiness"][..], 1),
+        (&["--arch=per-core", "--workers=2", "--dispatch=poll"][..], 2),
+    ] {
         // Overload control would change the length of the queues.
         let mut server = Server::start(&files.root(), flags);
         let mut client = server.client();
@@ -150,7 +151,7 @@ fn ask(client: &mut Client, request: &str, lines: &str) -> (u16, String) {
 #[test]
 fn a_web_page_cannot_use_it() {
     let files = Files::new();
-    let mut server = Server::start(&files.root(), &["--admin-host=admin.example"]);
+    let mut server = Server::start(&files.root(), &["--admin-host=admin.example", "--driver=readiness"]);
     let own = format!("Host: {0}\r\nOrigin: http://{0}\r\n", server.admin_address);
     for (lines, status, says) in [
         ("Host: localhost:1\r\n", 400, "accept-limit: "),
@@ -275,7 +276,7 @@ fn failed_upgrade_leaves_the_socket_file() {
 fn admin_socket_file_is_out_of_browsers_reach() {
     let files = Files::new();
     let socket = files.beside("admin.sock");
-    let mut first = Unix::start(&files, &socket, &[]);
+    let mut first = Unix::start(&files, &socket, &["--driver=readiness"]);
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     // The request may use any host name.

@@ -1,4 +1,4 @@
-//! `--driver completion`: where it cannot run, and behind the kernel's hand-off.
+//! The choice of the driver, and completion behind the kernel's hand-off.
 
 use rustix::io::Errno;
 use sys::completion::refuse_rings;
@@ -14,23 +14,64 @@ fn without_rings(errno: Errno, test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(body).join().unwrap());
 }
 
+/// The line about the driver of a server with these flags, which must serve.
+fn driver_line(flags: &[&str]) -> String {
+    let files = Files::new();
+    let server = Server::start(&files.root(), flags);
+    let lines: Vec<&str> = server.said.lines().filter(|line| line.starts_with("driver: ")).collect();
+    let [line] = lines[..] else { panic!("{flags:?}: {}", server.said) };
+    let line = line.to_owned();
+    assert!(!server.said.contains("inrush: "), "an alarm: {}", server.said);
+    assert_eq!(server.client().get(Files::SMALL.0).body, pattern(Files::SMALL.1));
+    server.stop_well();
+    line
+}
+
+const ARCHITECTURES: [&[&str]; 3] = [
+    &["--arch=sped"],
+    &["--arch=per-core", "--workers=2"],
+    &["--arch=smped", "--smped=initial=2,p-min=2,p-max=2"],
+];
+
 #[test]
 fn missing_io_uring_is_named_and_readiness_serves() {
-    let smped = ["--arch=smped", "--smped=initial=2,p-min=2,p-max=2"];
-    let architectures = [&["--arch=sped"][..], &["--arch=per-core", "--workers=2"], &smped];
-    let serves = |errno: Errno, flags: &[&str]| {
-        let files = Files::new();
-        let server = Server::start(&files.root(), &[flags, &["--driver=completion"]].concat());
-        let lines: Vec<&str> = server.said.lines().filter(|line| line.contains("--driver")).collect();
-        let [line] = lines[..] else { panic!("{flags:?}: {}", server.said) };
-        let reason = std::io::Error::from(errno).to_string();
-        assert!(line.contains(&reason) && line.ends_with("using --driver readiness"), "{line}");
-        assert_eq!(server.client().get(Files::SMALL.0).body, pattern(Files::SMALL.1));
-        server.stop_well();
-    };
-    // A kernel without it, and one whose administrator has disabled it.
+    // A kernel without it, and one whose administrator, container or sandbox refuses it.
     for errno in [Errno::NOSYS, Errno::PERM] {
-        without_rings(errno, || architectures.iter().for_each(|flags| serves(errno, flags)));
+        let reason = std::io::Error::from(errno).to_string();
+        without_rings(errno, || {
+            for flags in ARCHITECTURES {
+                let asked = driver_line(&[flags, &["--driver=completion"]].concat());
+                let needs = "driver: readiness, because --driver completion needs io_uring of Linux 6.1";
+                assert_eq!(asked, format!("{needs} ({reason})"));
+                let auto = driver_line(flags);
+                assert_eq!(
+                    auto,
+                    format!("driver: readiness, because io_uring is not available here ({reason})")
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn driver_is_completion_where_rings_are_allowed() {
+    if let Err(error) = sys::completion::CompletionRing::new() {
+        return println!("skipped: no io_uring here: {error}");
+    }
+    for flags in ARCHITECTURES {
+        assert_eq!(driver_line(flags), "driver: completion, because the kernel allows io_uring");
+    }
+}
+
+#[test]
+fn settings_of_readiness_select_its_driver() {
+    for (flag, setting) in [
+        ("--dispatch=poll", "--dispatch poll"),
+        ("--wait=spin", "--wait spin"),
+        ("--read-after-accept", "--read-after-accept"),
+        ("--driver=readiness", "--driver readiness"),
+    ] {
+        assert_eq!(driver_line(&["--arch=sped", flag]), format!("driver: readiness, by {setting}"));
     }
 }
 

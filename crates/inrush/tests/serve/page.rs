@@ -62,8 +62,10 @@ impl Events {
 #[test]
 fn event_stream_begins_with_history_then_samples() {
     let files = Files::new();
-    let server =
-        Server::start_with_control(&files.root(), &["--arch=per-core", "--workers=2", "--queue-target=7ms"]);
+    let server = Server::start_with_control(
+        &files.root(),
+        &["--arch=per-core", "--driver=readiness", "--workers=2", "--queue-target=7ms"],
+    );
     let mut events = Events::open(server.admin_address, "");
     assert_eq!(events.status(), 200);
     let head = events.head.to_ascii_lowercase();
@@ -143,7 +145,7 @@ const HTML: &str = "Accept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\n"
 #[test]
 fn browsers_get_the_page_and_other_programs_the_paths() {
     let files = Files::new();
-    let mut server = Server::start_with_control(&files.root(), &["--arch=sped"]);
+    let mut server = Server::start_with_control(&files.root(), &["--arch=sped", "--driver=readiness"]);
     let page = server.admin.get_with("/", HTML);
     assert_eq!((page.status, page.field("content-type")), (200, Some("text/html; charset=utf-8")));
     let policy = page.field("content-security-policy").unwrap();
@@ -182,7 +184,7 @@ fn target_delay_takes_only_valid_values() {
 #[test]
 fn the_page_changes_nothing_without_a_token() {
     let files = Files::new();
-    let mut server = Server::start_with_control(&files.root(), &[]);
+    let mut server = Server::start_with_control(&files.root(), &["--driver=readiness"]);
     let own =
         format!("Host: {0}\r\nOrigin: http://{0}\r\nSec-Fetch-Site: same-origin\r\n", server.admin_address);
     for (path, value) in [("/accept-limit", "3"), ("/queue-target", "3ms")] {

@@ -15,6 +15,7 @@ fn the_start_lines_have_the_address_and_the_url() {
     let lines: Vec<&str> = server.said.lines().collect();
     let second = lines[1].strip_prefix("listening on ").unwrap().parse::<SocketAddr>().unwrap();
     assert!(second.ip().is_ipv6());
+    let driver = lines.iter().find(|line| line.starts_with("driver: ")).unwrap();
     let confined = lines.iter().find(|line| line.starts_with("confined: ")).unwrap();
     assert_eq!(
         lines,
@@ -22,6 +23,7 @@ fn the_start_lines_have_the_address_and_the_url() {
             format!("listening on {}", server.address),
             format!("listening on {second}"),
             format!("serving {} at http://{}/ http://{second}/", files.root().display(), server.address),
+            (*driver).to_owned(),
             "overload control: connections wait about 20ms at most, or are refused by the sink".to_owned(),
             (*confined).to_owned(),
             format!("admin on {}", server.admin_address),

@@ -74,7 +74,7 @@ pub struct ServeConfig {
     /// The event mechanism's name: one of [`dispatch::for_each_mechanism`], or [`URING`]. `None` selects the best
     /// one.
     pub dispatch: Option<&'static str>,
-    /// The driver of event loops, unless `dispatch` names it; [`ServeConfig::driver`] returns the choice.
+    /// The driver of event loops. `None` leaves it to the other settings, or else to the machine.
     pub driver: Option<Driver>,
     /// Settings of the event mechanisms that have any.
     pub mechanism: dispatch::Settings,
@@ -193,10 +193,25 @@ impl ServeConfig {
         self.hosts.iter().map(|host| host.site.cache.open_files).sum()
     }
 
-    /// Returns the configured driver.
+    /// Returns the driver that settings select, with the first setting that does; `None` if none does.
+    pub(crate) fn selected_driver(&self) -> Option<(Driver, String)> {
+        let dispatch = self.dispatch.map(|name| {
+            let driver = if name == URING { Driver::Completion } else { Driver::Readiness };
+            (driver, format!("--dispatch {name}"))
+        });
+        let readiness = [
+            (self.mechanism.spin.is_some(), "--wait spin"),
+            (self.kernel_cache, "--kernel-cache on"),
+            (self.read_after_accept, "--read-after-accept"),
+        ];
+        let readiness = readiness.into_iter().find(|(is_set, _)| *is_set);
+        let named = self.driver.map(|driver| (driver, format!("--driver {driver}")));
+        named.or(dispatch).or(readiness.map(|(_, setting)| (Driver::Readiness, setting.to_owned())))
+    }
+
+    /// Returns the selected driver, or readiness, which every machine has.
     pub fn driver(&self) -> Driver {
-        let is_uring = self.dispatch == Some(URING);
-        self.driver.unwrap_or(if is_uring { Driver::Completion } else { Driver::Readiness })
+        self.selected_driver().map_or(Driver::Readiness, |(driver, _)| driver)
     }
 
     /// Returns the system calls to keep besides those that every server makes.
