@@ -31,7 +31,8 @@ use crate::target::Place;
 const DEVICES_EVERY: Nanos = Nanos::from_millis(200);
 /// The time after which a failed attachment is tried again.
 const RETRY: Nanos = Nanos::SECOND;
-/// The time between two looks at the listeners of both families. In between, only the known families are asked for.
+/// The time between two lists of the listeners of both families. A list walks over the kernel's whole table. In between,
+/// one known listener is looked up by its address, and of several the known families are listed.
 const FAMILIES_EVERY: Nanos = Nanos::from_millis(100);
 /// The time over which rates and quantiles are taken.
 const WINDOW: Nanos = Nanos::SECOND;
@@ -181,6 +182,12 @@ impl Guard {
     fn list(&mut self, now: Nanos) -> std::io::Result<Vec<Listener>> {
         let own = self.attachment.as_ref().and_then(Attachment::own_inode);
         let port = self.place.address.port;
+        if now < self.families_due
+            && let [known] = self.listeners.as_slice()
+            && let Some(listener) = self.diagnostics.listener(known)?
+        {
+            return Ok(vec![listener]);
+        }
         let are_v4 = |all: &[Listener]| all.iter().all(|listener| listener.address.is_ipv4());
         let mut found = match now < self.families_due && are_v4(&self.listeners) {
             true => self.diagnostics.listeners_of(AddressFamily::INET, port)?,

@@ -387,8 +387,8 @@ fn diagnostic_request(family: libc::c_int, protocol: libc::c_int, state: u32, po
     request
 }
 
-/// A request for one TCP connection.
-fn connection_request(own: SocketAddr, peer: SocketAddr) -> io::Result<Request> {
+/// A request for one TCP connection, or for the listener that gets the packets of that peer.
+fn connection_request(own: SocketAddr, peer: SocketAddr, extensions: u8) -> io::Result<Request> {
     let mut request = Request::new(SOCK_DIAG_BY_FAMILY, libc::NLM_F_ACK);
     let (family, addresses) = match (own.ip(), peer.ip()) {
         (IpAddr::V4(own), IpAddr::V4(peer)) => {
@@ -404,7 +404,7 @@ fn connection_request(own: SocketAddr, peer: SocketAddr) -> io::Result<Request> 
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     };
     // `struct inet_diag_req_v2`, with the identity of the socket: ports, addresses, any device, any cookie.
-    request.put(&[family as u8, libc::IPPROTO_TCP as u8, 0, 0]);
+    request.put(&[family as u8, libc::IPPROTO_TCP as u8, extensions, 0]);
     request.put(&u32::MAX.to_ne_bytes());
     request.put(&own.port().to_be_bytes());
     request.put(&peer.port().to_be_bytes());
@@ -453,7 +453,7 @@ impl SocketDiagnostics {
     /// for an [`accept_queue`](Self::accept_queue) first, which fails there.
     pub fn connection_exists(&mut self, own: SocketAddr, peer: SocketAddr) -> io::Result<bool> {
         let mut found = false;
-        let request = connection_request(own, peer)?;
+        let request = connection_request(own, peer, 0)?;
         let asked = self.socket.ask("look for a connection", request, |payload| {
             // If there is no such connection, the kernel may answer with the listener that would get it.
             found = payload.get(1).is_some_and(|state| u32::from(*state) != TCP_LISTEN);

@@ -1,13 +1,13 @@
 //! The TCP listeners of a network namespace, whoever owns them, with their accept queues.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustix::net::AddressFamily;
 
 use super::{
-    Request, SOCK_DIAG_BY_FAMILY, SocketDiagnostics, TCP_LISTEN, find_attribute, too_short, u16_at, u32_at,
-    u64_at,
+    Request, SOCK_DIAG_BY_FAMILY, SocketDiagnostics, TCP_LISTEN, connection_request, find_attribute,
+    too_short, u16_at, u32_at, u64_at,
 };
 
 /// `struct inet_diag_msg`.
@@ -60,6 +60,25 @@ impl SocketDiagnostics {
         Ok(found)
     }
 
+    /// Looks a listener up by its address. Costs one look-up in the kernel's table, where a list walks over all of it.
+    /// `None` if the listener is closed, or if the kernel would give the connection of an unknown client to another one.
+    ///
+    /// # Errors
+    /// The errors of the netlink socket. A kernel without tcp_diag finds nothing.
+    pub fn listener(&mut self, known: &Listener) -> io::Result<Option<Listener>> {
+        let nobody = SocketAddr::new(unspecified(known.address.ip()), 0);
+        let request = connection_request(known.address, nobody, WITH_MEMORY)?;
+        let mut found = None;
+        let asked = self.socket.ask("look up the listener", request, |payload| {
+            found = parse(payload)?;
+            Ok(())
+        });
+        match asked {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(found.filter(|found: &Listener| found.cookie == known.cookie)),
+        }
+    }
+
     /// As [`listeners`](Self::listeners), for one family: half the cost.
     ///
     /// # Errors
@@ -87,6 +106,14 @@ impl SocketDiagnostics {
             }
         }
         Ok(found)
+    }
+}
+
+/// The unspecified address of the same family.
+fn unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -154,7 +181,12 @@ mod tests {
         assert_eq!((u64::from(ours.inode), ours.depth, ours.drops, ours.dual), (inode, 1, 0, false));
         assert!(ours.limit > 1 && ours.cookie != 0, "{ours:?}");
         assert_eq!(ours.uid, rustix::process::getuid().as_raw());
+        // The one listener is found by its address too, and no other socket is taken for it.
+        assert_eq!(diagnostics.listener(ours).unwrap(), Some(*ours));
+        assert_eq!(diagnostics.listener(&Listener { cookie: 1, ..*ours }).unwrap(), None);
+        let ours = *ours;
         drop(listener);
+        assert_eq!(diagnostics.listener(&ours).unwrap(), None);
         assert!(!diagnostics.listeners(address.port()).unwrap().iter().any(|found| found.address == address));
     }
 
@@ -167,7 +199,8 @@ mod tests {
         };
         let address = listener.local_addr().unwrap();
         let found = diagnostics.listeners(address.port()).unwrap();
-        assert!(found.iter().any(|found| found.address == address && found.dual), "{found:?}");
+        let dual = found.iter().find(|found| found.address == address && found.dual);
+        assert_eq!(diagnostics.listener(dual.unwrap()).unwrap().as_ref(), dual, "{found:?}");
     }
 
     #[test]
