@@ -7,8 +7,10 @@ use std::path::Path;
 
 use lab::library::DEMO;
 use lab::run::RunOptions;
+use record::TopologyKind;
 use record::experiment::{Directory, Form};
 use stage::fileset::url_paths;
+use stage::topology::{Topology, TopologyOptions};
 
 use crate::cli::DemoFlags;
 use crate::exit::Exit;
@@ -18,6 +20,19 @@ use crate::lab::carry_out;
 const SEED: &str = "seed = 1\n";
 const FILES: &str = "specweb99 = 4\n";
 const WORKLOAD: &str = "workload = \"specweb99:4\"\n";
+/// The texts that a machine without nginx replaces, each with its replacement: Inrush without control stands in for nginx.
+const STAND_IN: [(&str, &str); 4] = [
+    ("nginx is the package of this machine, in its own configuration, with TLS.", "There is no nginx here."),
+    (
+        "kind = \"installed\"\npackage = \"nginx\"\n",
+        "flags = [\"--overload\", \"off\", \"--driver\", \"readiness\"]\nbacklog = 4096\n",
+    ),
+    (
+        "As its package installs it: all that fit into its queue of 511",
+        "With --overload off: all that fit into its queue of 4096",
+    ),
+    ("nginx", "Inrush without control"),
+];
 /// The most URLs of a readable command line.
 const URLS_MAX: usize = 200;
 
@@ -25,7 +40,7 @@ const URLS_MAX: usize = 200;
 pub fn run(flags: DemoFlags) -> Result<(), Exit> {
     let options = RunOptions {
         name: DEMO.name.to_owned(),
-        text: text(&flags).map_err(|error| Exit::Usage(format!("{error:#}")))?,
+        text: text(&flags, nginx_can_run()).map_err(|error| Exit::Usage(format!("{error:#}")))?,
         form: if flags.quick { Form::Quick } else { Form::Full },
         trials: None,
         out: flags.out,
@@ -38,9 +53,21 @@ fn failed(error: anyhow::Error) -> Exit {
     Exit::Failed(format!("{error:#}"))
 }
 
+/// Tells whether nginx is installed, and can be started from its own configuration. For that it needs namespaces.
+fn nginx_can_run() -> bool {
+    let has_namespaces = || {
+        Topology::with(&TopologyOptions::default())
+            .is_ok_and(|topology| topology.kind == TopologyKind::Namespaces)
+    };
+    sys::process::find_program("nginx").is_some() && has_namespaces()
+}
+
 /// The experiment's file, with the user's seed and folder.
-fn text(flags: &DemoFlags) -> anyhow::Result<String> {
-    let text = DEMO.text.replacen(SEED, &format!("seed = {}\n", flags.seed), 1);
+fn text(flags: &DemoFlags, with_nginx: bool) -> anyhow::Result<String> {
+    let mut text = DEMO.text.replacen(SEED, &format!("seed = {}\n", flags.seed), 1);
+    if !with_nginx {
+        text = STAND_IN.iter().fold(text, |text, (nginx, ours)| text.replace(nginx, ours));
+    }
     let Some(folder) = &flags.dir else { return Ok(text) };
     let cannot = |why: String| anyhow::anyhow!("cannot serve {}: {why}", folder.display());
     let root = fs::canonicalize(folder).map_err(|error| cannot(error.to_string()))?;
@@ -75,7 +102,7 @@ fn make_room(options: &RunOptions) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use base::Seed;
-    use experiment::Experiment;
+    use experiment::{Experiment, ServerKind};
     use std::path::PathBuf;
 
     fn flags(dir: Option<&Path>) -> DemoFlags {
@@ -84,23 +111,35 @@ mod tests {
 
     #[test]
     fn seed_and_folder_of_the_user_stand_in_the_file() {
-        let generated = Experiment::parse(&text(&flags(None)).unwrap()).unwrap();
+        let generated = Experiment::parse(&text(&flags(None), true).unwrap()).unwrap();
         assert_eq!((generated.plan.seed, generated.files.specweb99), (Seed(42), 4));
         let folder = tempfile::Builder::new().prefix("a \"quoted\" ").tempdir().unwrap();
         fs::write(folder.path().join("index.html"), "a page").unwrap();
         fs::write(folder.path().join("b.html"), "another").unwrap();
-        let given = Experiment::parse(&text(&flags(Some(folder.path()))).unwrap()).unwrap();
+        let given = Experiment::parse(&text(&flags(Some(folder.path())), true).unwrap()).unwrap();
         assert_eq!(given.files.root, Some(fs::canonicalize(folder.path()).unwrap()));
         assert_eq!(given.loads[0].path, ["/", "/b.html"]);
         assert_eq!((given.files.specweb99, given.loads[0].workload.as_str()), (0, "one-packet"));
     }
 
     #[test]
+    fn inrush_without_control_stands_in_for_nginx() {
+        let text = text(&flags(None), false).unwrap();
+        assert!(!text.contains("nginx is"), "{text}");
+        let servers = Experiment::parse(&text).unwrap().servers;
+        let names: Vec<(&str, bool)> =
+            servers.iter().map(|server| (server.name.as_str(), server.guard.is_some())).collect();
+        let (alone, guarded) = ("Inrush without control", "guarded Inrush without control");
+        assert_eq!(names, [(alone, false), (guarded, true), ("Inrush", false)]);
+        assert!(servers.iter().all(|server| server.kind == ServerKind::Inrush));
+    }
+
+    #[test]
     fn a_folder_without_files_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = text(&flags(Some(folder.path()))).unwrap_err().to_string();
+        let error = text(&flags(Some(folder.path())), true).unwrap_err().to_string();
         assert_eq!(error, format!("cannot serve {}: there is no file in it", folder.path().display()));
         let absent = folder.path().join("absent");
-        assert!(text(&flags(Some(&absent))).unwrap_err().to_string().contains("No such file"));
+        assert!(text(&flags(Some(&absent)), true).unwrap_err().to_string().contains("No such file"));
     }
 }

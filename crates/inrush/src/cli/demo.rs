@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use base::Seed;
 use clap::Args;
 
-/// Overload Inrush with and without its control, and nginx if it is installed, and write a report.
+/// Overload nginx over TLS, alone and guarded, and Inrush, and write a report.
+///
+/// nginx runs in the configuration of its package. Without nginx, Inrush without overload control stands in for it.
 #[derive(Args, Debug)]
 pub struct DemoFlags {
     /// Directory to serve [default: a new SPECweb99-like file set]
