@@ -6,7 +6,8 @@
 //! - [`points`] groups trials into the points of a figure. [`claims`] judges claims by the measurements of
 //!   [`measure`]. `select` chooses and pairs trials, and `quantity` has the meaning of a metric's name.
 //! - [`capacity`] estimates a server's capacity from a survey and judges its behaviour past it.
-//! - [`experiment_runs`] compares two runs of one experiment, [`load_runs`] two runs of the load generator.
+//! - [`experiment_runs`] compares two runs of one experiment, [`load_runs`] two runs of the load generator, and
+//!   [`load_gates`] several of each.
 //!
 //! The estimates are those of the `statistics` crate. Draws nothing, runs nothing.
 //!
@@ -18,6 +19,7 @@ mod analysed;
 pub mod capacity;
 pub mod claims;
 pub mod experiment_runs;
+pub mod load_gates;
 pub mod load_runs;
 pub mod measure;
 pub mod points;

@@ -187,7 +187,7 @@ fn measured<'a>(name: &str, run: &'a LoadResult) -> Result<Vec<Slice<'a>>, NotCo
     }
     let more = |point: &Point| point.offered as f64 - point.outcomes.total() as f64;
     let became: f64 = points.iter().map(|point| more(point)).sum();
-    let never_ended = run.due_in_flight() as f64;
+    let never_ended = run.in_flight_at_end as f64;
     let share = if became > 0.0 { (never_ended / became).min(1.0) } else { 0.0 };
     let slice = |point: &'a Point| {
         let latency = &point.latency_intended_ns;
@@ -233,8 +233,8 @@ fn warnings(runs: [(&str, &LoadResult); 2], intervals: [usize; 2]) -> Vec<String
             ),
         };
         found.extend(doubt.map(|doubt| format!("{name} {doubt}. {}", run.reasons.join(" "))));
-        if 2 * run.failed() > run.due() {
-            let percent = 100.0 * run.failed() as f64 / run.due() as f64;
+        if 2 * run.failed() > run.offered {
+            let percent = 100.0 * run.failed() as f64 / run.offered as f64;
             found.push(format!("{name}: {percent:.0} % of the requests had no correct reply."));
         }
         if count < FEWEST {

@@ -5,19 +5,21 @@
 //!
 //! The modules: `units` has rates, sizes and durations; `clock` has time as a value; `rng` has seeded
 //! randomness; `slab` has keys with generations; `counts` has totals with names; `digits` has numbers for
-//! readers; `lock` has mutexes that a panic may have poisoned.
+//! readers; `lock` has mutexes that a panic may have poisoned; `printable` escapes control characters.
 #![forbid(unsafe_code)]
 
 pub mod clock;
 mod counts;
 pub mod digits;
 mod lock;
+mod printable;
 pub mod rng;
 pub mod slab;
 pub mod units;
 
 pub use clock::{Clock, RealClock, SimulatedClock, WallTime};
 pub use lock::lock;
+pub use printable::{printable, printable_lines};
 pub use rng::{Rng, Seed};
 pub use slab::{Key, Slab};
 pub use units::{Bytes, Limit, Nanos, PerSecond, UnitError};

@@ -28,6 +28,19 @@ impl UnitError {
         UnitError { given: given.to_owned(), expected, meant: None }
     }
 
+    /// The error with a guess at the meaning.
+    pub fn meant(self, meant: impl ToString) -> UnitError {
+        UnitError { meant: Some(meant.to_string()), ..self }
+    }
+
+    /// The error with a guess at the meaning of a number in powers of ten, such as `1e3`.
+    fn meant_in_powers(self, number: &str) -> UnitError {
+        match number.trim().parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 1.0 => self.meant(number),
+            _ => self,
+        }
+    }
+
     fn guess(&self) -> String {
         self.meant.as_ref().map_or(String::new(), |meant| format!("; did you mean {meant}?"))
     }
@@ -237,11 +250,7 @@ impl FromStr for Nanos {
 /// Handles a number without a unit. Zero needs none; for another number the error suggests seconds, the usual
 /// meaning.
 fn without_unit(number: f64, given: &str, refused: UnitError) -> Result<Nanos, UnitError> {
-    if number == 0.0 {
-        Ok(Nanos::ZERO)
-    } else {
-        Err(UnitError { meant: Some(format!("{given}s")), ..refused })
-    }
+    if number == 0.0 { Ok(Nanos::ZERO) } else { Err(refused.meant(format!("{given}s"))) }
 }
 
 impl fmt::Display for Nanos {
@@ -260,7 +269,8 @@ impl FromStr for PerSecond {
             "" => 1.0,
             "k" | "K" => 1e3,
             "M" => 1e6,
-            _ => return Err(refuse()),
+            "rps" | "qps" | "req/s" => return Err(refuse().meant(number)),
+            _ => return Err(refuse().meant_in_powers(bare)),
         };
         match number * size {
             rate if rate > PerSecond::MOST_GIVEN.0 => {
@@ -295,7 +305,13 @@ impl FromStr for Bytes {
             "kB" | "KB" => 1_000,
             "MB" => 1_000_000,
             "GB" => 1_000_000_000,
-            _ => SIZES.iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?.1,
+            "k" | "K" | "M" | "G" => {
+                return Err(refuse().meant(format!("{number}{}iB", unit.to_uppercase())));
+            }
+            _ => {
+                let known = SIZES.iter().find(|(name, _)| *name == unit);
+                known.ok_or_else(|| refuse().meant_in_powers(text))?.1
+            }
         };
         match Bytes((number * size as f64).round() as u64) {
             size if size > Bytes::MOST_GIVEN => Err(UnitError::new(text, "a size up to 1048576GiB")),

@@ -26,6 +26,9 @@ const RUN_AGE: Duration = Duration::from_secs(24 * 3600);
 /// The largest payload that is sent as one message: half of the limit that NATS servers have by default.
 pub(crate) const PIECE_BYTES: usize = 512 * 1024;
 
+/// The schemes of addresses.
+const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
+
 /// The attempts to open a bucket that another member creates at the same moment, and the pause between two.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -67,7 +70,15 @@ impl Access {
     }
 
     fn addresses(&self) -> Result<Vec<ServerAddr>, FleetError> {
-        let parse = |address: &str| address.trim().parse::<ServerAddr>();
+        let parse = |address: &str| {
+            // The client would take any other scheme for nats.
+            match address.trim().split_once("://") {
+                Some((scheme, _)) if !SCHEMES.contains(&scheme) => {
+                    Err(format!("'{scheme}' is not a scheme of NATS"))
+                }
+                _ => address.trim().parse::<ServerAddr>().map_err(|error| error.to_string()),
+            }
+        };
         // The URL itself may hold a password.
         let wrong =
             |cause| FleetError::Access(format!("--nats: {cause}; expected nats://HOST:4222 or tls://HOST"));

@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use async_nats::jetstream::kv::Watch;
-use base::{Clock, Nanos, RealClock};
+use base::{Clock, Nanos, RealClock, printable};
 use futures_util::{Stream, StreamExt};
 use load::{Stop, Tempo, ThreadInterval};
 use tokio::time::{Interval, interval, sleep};
@@ -173,7 +173,10 @@ impl Conductor {
                     let answer = serde_json::from_slice(&entry.value);
                     match answer.map_err(FleetError::nats("reading an answer"))? {
                         Answer::Ready(reading) => drop(answers.insert(name.clone(), reading)),
-                        Answer::Refused(why) => return Err(FleetError::Refused { name: name.clone(), why }),
+                        Answer::Refused(why) => {
+                            let why = printable(&why).into_owned();
+                            return Err(FleetError::Refused { name: name.clone(), why });
+                        }
                     }
                 }
                 _ = ticks.tick() => {
@@ -200,7 +203,7 @@ impl Conductor {
                 member.told += 1;
                 self.tell(Event::Told(member.index, told));
             }
-            Ok(FromAgent::Failed(why)) => self.lose(left, name, why),
+            Ok(FromAgent::Failed(why)) => self.lose(left, name, printable(&why).into_owned()),
             Ok(FromAgent::Alive) | Err(_) => {}
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Subscriber;
-use base::{Clock, Nanos, PerSecond, RealClock};
+use base::{Clock, Nanos, PerSecond, RealClock, printable};
 use futures_util::StreamExt;
 use load::{AgentEnd, Config, LoadError, Plan, Processes, Stop, Tempo, ThreadInterval};
 use record::load::AgentPart;
@@ -55,6 +55,7 @@ pub(crate) async fn carry_out(
     let plan = match accept(settings, order) {
         Ok(plan) => plan,
         Err(why) => {
+            let why = printable(&why).into_owned();
             say(&format!("the order is refused: {why}"));
             nats.put(&run.answer(&name), &Answer::Refused(why)).await?;
             return Ok(false);
@@ -85,6 +86,7 @@ fn accept(settings: &AgentSettings, order: Order) -> Result<Plan, String> {
     let agents = NonZeroU32::new(order.agents).filter(|agents| order.index < agents.get());
     let agents = agents.filter(|agents| agents.get() <= load::AGENTS_MAX);
     let agents = agents.ok_or_else(|| format!("it is share {} of {}", order.index, order.agents))?;
+    load::preflight::check_threads_here(config.threads).map_err(|error| error.to_string())?;
     // The clean rate is that of HTTP/1.1.
     let clean_rate = (settings.clean_rate)(config.threads.get()).filter(|_| config.streams.is_none());
     let config = Config {
@@ -250,4 +252,29 @@ fn offer_share(
     let mut tell = |told: &ThreadInterval| drop(sender.send(FromEngine::Told(Box::new(told.clone()))));
     let end = load::run_agent(plan, index, origin, must_stop, &mut tell);
     let _ = sender.send(FromEngine::End(Box::new(end)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Access;
+
+    #[test]
+    fn orders_of_too_many_threads_are_refused() {
+        let access = Access { url: String::new(), creds: None, tls_ca: None, tls_identity: None };
+        let settings = AgentSettings {
+            access,
+            name: "agent".parse().unwrap(),
+            once: true,
+            kept: "/nowhere".into(),
+            clean_rate: |_| None,
+        };
+        let client = load::Client::Closed { clients: NonZeroU32::MIN };
+        let mut config = Config::new(vec!["http://127.0.0.1:9/".parse().unwrap()], client);
+        config.threads = NonZeroU32::new(1_000_000).unwrap();
+        let version = VERSION.to_owned();
+        let order = Order { version, index: 0, agents: 1, settings: serde_json::to_value(config).unwrap() };
+        let refused = accept(&settings, order).map(drop).unwrap_err();
+        assert!(refused.starts_with("--threads 1000000: this process may use "), "{refused}");
+    }
 }

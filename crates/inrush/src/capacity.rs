@@ -11,8 +11,8 @@ use lab::survey::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
-use crate::exit::Exit;
-use crate::load::{check_cleartext, stop_at_signal};
+use crate::exit::{Exit, stop_at_signal};
+use crate::load::check_cleartext;
 use crate::output;
 
 /// Interval of the observed points of a watched run.
@@ -241,7 +241,6 @@ impl Target for Server {
         let part = LoadResult {
             offered: step.offered(),
             in_flight_at_end: step.in_flight_at_end,
-            not_due_at_end: 0,
             offered_per_s: step.offered_per_s,
             goodput_per_s: step.goodput_per_s,
             latency_intended_ns: step.latency_intended_ns.into(),
@@ -282,7 +281,7 @@ mod tests {
     fn watched() -> LoadResult {
         serde_json::from_value(serde_json::json!({
             "schema": record::load::SCHEMA, "duration_s": 60.0, "offered": 60_000, "in_flight_at_end": 5_000,
-            "not_due_at_end": 4_000, "outcomes": { "ok": 20_000, "reset": 35_000 },
+            "outcomes": { "ok": 20_000, "reset": 35_000 },
             "connections": Connections::default(), "target_per_s": null, "offered_per_s": 1_000.0,
             "sent_per_s": 1_000.0, "replies_per_s": 333.0, "goodput_per_s": 333.0, "content_bytes_per_s": 0.0,
             "generator_cpu": 0.0, "latency_intended_ns": Distribution::default(),

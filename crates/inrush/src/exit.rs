@@ -1,8 +1,11 @@
 //! The end of the program: one clear line on stderr for an error, and the exit codes of the contract.
 
+mod signals;
+
 use std::process::ExitCode;
 
 use crate::habits::habit;
+pub use signals::stop_at_signal;
 
 /// Every end of the program but success.
 #[derive(Debug)]
@@ -124,6 +127,16 @@ mod tests {
         check("-c 50", &["'-c'", "--client closed --sockets N", "--rate"]);
         check("-c50", &["'-c'", "--sockets"]);
         check("-n 1000", &["'-n'", "--duration TIME"]);
+        check("--qps 5", &["'--qps'", "--rate"]);
+        check("-p body.json", &["'-p'", "--body @FILE"]);
+        check("-u user:password", &["'-u'", "--header 'Authorization: "]);
+        check("--auth user:password", &["'--auth'", "--header 'Authorization: "]);
+        check("--json", &["'--json'", "--output json"]);
+        check("--rate 200rps", &["'200rps'", "did you mean 200?"]);
+        check("--rate 1e3", &["'1e3'", "did you mean 1000?"]);
+        check("--expect-length 64M", &["'64M'", "did you mean 64MiB?"]);
+        check("--expect-length 15k", &["'15k'", "did you mean 15KiB?"]);
+        check("--sockets 15k", &["'15k'", "did you mean 15000?"]);
         check("-z 10s", &["'-z'", "--duration TIME"]);
         check("--vus 10", &["'--vus'", "--client closed --sockets N"]);
         check("-m", &["'-m'", "--method"]);
@@ -131,6 +144,19 @@ mod tests {
         check("-d 10", &["--duration", "did you mean 10s?"]);
         check("-d {}", &["'{}' is not a time", "--body"]);
         check("--duration=10", &["'10' is not a time", "did you mean 10s?"]);
+    }
+
+    #[test]
+    fn flags_of_curl_mean_the_same() {
+        let words = "inrush load https://a/ -k -X PUT -H A:b -H C:d";
+        Cli::try_parse_from(words.split(' ')).unwrap();
+    }
+
+    #[test]
+    fn path_delays_without_unit_are_milliseconds() {
+        let error = Cli::try_parse_from("inrush wan run --delay 50 -- true".split(' ')).map(drop);
+        let Err(Exit::Usage(said)) = error.map_err(Exit::from) else { panic!("50 is accepted") };
+        assert_eq!(said, "invalid value '50' for '--delay <TIME>': a time has a unit; did you mean 50ms?");
     }
 
     #[test]

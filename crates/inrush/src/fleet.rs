@@ -10,7 +10,7 @@ use clap::Parser;
 use sys::say;
 
 use crate::cli::{Cli, Command, FleetAgentFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
-use crate::exit::Exit;
+use crate::exit::{Exit, stop_at_signal};
 use crate::{config_file, load};
 
 /// Carries out the task of the flags.
@@ -32,7 +32,7 @@ fn serve(flags: FleetAgentFlags) -> Result<(), Exit> {
         kept: kept.join("fleet"),
         clean_rate: |threads| Some(PerSecond(load::clean_rate(&load::Generator::of_kernel(threads))?)),
     };
-    let stop = load::stop_at_signal()?;
+    let stop = stop_at_signal()?;
     let name = settings.name.clone();
     ::fleet::serve(&settings, &stop, &|remark| say!("inrush: {name}: {remark}")).map_err(exit)
 }

@@ -3,15 +3,19 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags that a command does not have, with the flags to use instead.
-const HABITS: [(&str, &str, &str); 13] = [
+const HABITS: [(&str, &str, &str); 17] = [
     ("load", "-c", CONNECTIONS),
-    ("load", "--connections", CONNECTIONS),
     ("load", "--vus", CONNECTIONS),
     ("load", "-n", "a run has a length and no number of requests: --duration TIME, with --rate"),
     ("load", "-z", "the length of a run is --duration TIME"),
     ("load", "-q", "the rate is --rate"),
     ("load", "-R", "the rate is --rate"),
     ("load", "--rps", "the rate is --rate"),
+    ("load", "--qps", "the rate is --rate"),
+    ("load", "-p", "a body from a file is --body @FILE; the port is part of the URL"),
+    ("load", "-u", AUTHORIZATION),
+    ("load", "--auth", AUTHORIZATION),
+    ("load", "--json", "the result as JSON is --output json; a body in JSON is --body with --header"),
     ("load", "-t", "threads are --threads, a timeout is --request-timeout"),
     ("load", "--timeout", "timeouts are --connect-timeout and --request-timeout"),
     ("load", "-m", "the method is --method"),
@@ -19,8 +23,10 @@ const HABITS: [(&str, &str, &str); 13] = [
     ("serve", "--port", "the address and the port are --listen ADDR:PORT"),
 ];
 
-const CONNECTIONS: &str =
-    "a fixed number of connections is --client closed --sockets N; an open loop has --rate";
+const AUTHORIZATION: &str =
+    "credentials are --header 'Authorization: Basic BASE64' or 'Authorization: Bearer TOKEN'";
+
+const CONNECTIONS: &str = "clients of a closed loop are --client closed --sockets N; --rate with --connections N shares kept connections";
 
 /// The message for the use of such a flag; `None` for any other error.
 pub fn habit(error: &clap::Error) -> Option<String> {
@@ -48,12 +54,25 @@ pub fn habit(error: &clap::Error) -> Option<String> {
             let is_no_time = !value.starts_with(|first: char| first.is_ascii_digit());
             is_no_time.then(|| format!("'{value}' is not a time: -d is --duration TIME; a body is --body"))
         }
+        // The path's delay is given in milliseconds elsewhere, too.
+        ErrorKind::ValueValidation if is_path_time(argument) => {
+            let value = text(ContextKind::InvalidValue)?;
+            value.parse::<f64>().ok()?;
+            Some(format!(
+                "invalid value '{value}' for '{argument}': a time has a unit; did you mean {value}ms?"
+            ))
+        }
         _ => None,
     }
 }
 
 fn is_number(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Tells whether an argument is a time of a network path.
+fn is_path_time(argument: &str) -> bool {
+    argument.starts_with("--delay ") || argument.starts_with("--jitter ")
 }
 
 /// Tells whether the usage of the command with the error has this word.

@@ -9,8 +9,7 @@ use ::herd::{Config, CountedBy, HerdError, Progress, Tasks, Wait};
 use sys::say;
 
 use crate::cli::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
-use crate::exit::Exit;
-use crate::load::stop_at_signal;
+use crate::exit::{Exit, stop_at_signal};
 use crate::output;
 
 /// Measures, and prints the finished points.

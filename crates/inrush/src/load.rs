@@ -1,17 +1,18 @@
 //! `inrush load`: turns flags into a configuration, carries out the run, and prints its output.
 //!
-//! The modules: `summary`, `csv` and `hdr_log` write results. `live`, `view` and `keys` are the
+//! The modules: `outputs` writes results, `summary` and `hdr_log` have formats of their own. `live`, `view` and `keys` are the
 //! live view, and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks
 //! beside a run. `full_listener` is the target of a calibration.
 
 mod calibrate;
 mod compare;
-mod csv;
 mod dry_run;
 mod full_listener;
 mod hdr_log;
 mod keys;
 mod live;
+mod outputs;
+mod placement;
 pub mod summary;
 mod view;
 mod watch;
@@ -30,13 +31,12 @@ use sys::process::Program;
 use sys::say;
 
 use crate::cli::{
-    Client, Close, DataOrder, HandshakeKind, LoadCommand, LoadFlags, Output, Stack, WatchFlags,
+    Client, Close, DataOrder, HandshakeKind, LoadCommand, LoadFlags, Output, OutputTo, Stack, WatchFlags,
 };
-use crate::exit::Exit;
-use crate::output;
+use crate::exit::{Exit, stop_at_signal};
 pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
 pub use full_listener::FullListener;
-use watch::{Line, Watcher};
+use watch::Watcher;
 
 /// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
@@ -50,14 +50,16 @@ const RATE: PerSecond = PerSecond(100.0);
 /// Carries out the task of the flags: a run, a dry run, a calibration, or a comparison of two results. Other
 /// processes of a run are started with `arguments`.
 pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
-    if let Some(LoadCommand::Compare(flags)) = flags.command {
-        return compare::run(&flags);
+    match flags.command {
+        Some(LoadCommand::Compare(flags)) => return compare::run(&flags),
+        Some(LoadCommand::Report(flags)) => return outputs::report(&flags),
+        None => {}
     }
     check_stack(&flags)?;
     check_http2(&flags)?;
     check_tls(&flags)?;
     if flags.calibrate {
-        check_output("--calibrate", flags.output)?;
+        text_or_json("--calibrate", &flags.output)?;
         return calibrate::run(&flags);
     }
     if let Some(assignment) = flags.part {
@@ -69,27 +71,34 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
 }
 
 fn plan(flags: LoadFlags) -> Result<(), Exit> {
-    let output = flags.output;
-    check_output("--dry-run", output)?;
+    let output = text_or_json("--dry-run", &flags.output)?;
     dry_run::print(&prepare(flags)?, output)
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
     // The clean rate was measured with an open loop over HTTP/1.1, and over TUN in user space.
     let is_over_tun = matches!(flags.link, None | Some(Link::Tun));
-    let calibrated = (flags.client == Client::Open && is_over_tun && !flags.http2)
-        .then(|| calibrate::kept(&Generator::of(&flags)))
-        .flatten();
+    let calibrated =
+        (flags.client == Client::Open && is_over_tun && !flags.http2 && flags.connections.is_none())
+            .then(|| calibrate::kept(&Generator::of(&flags)))
+            .flatten();
     let clean_rate = calibrated.map(|kept| PerSecond(kept.clean_per_s));
     ::load::prepare(Config { clean_rate, ..configuration(flags) }).map_err(exit)
 }
 
 /// Offers load, prints the result, and judges it.
-fn offer(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
-    let outputs = Outputs::of(&flags);
+fn offer(mut flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
+    let mut arguments = arguments.to_vec();
+    let placed = placement::place(&mut flags)?;
+    if let Some(cpus) = flags.server_cpus.as_ref().filter(|_| flags.has_chosen_cpus) {
+        // The processes of a run do not choose again.
+        arguments.insert(2, format!("--server-cpus={cpus}").into());
+    }
+    let outputs = Outputs::of(&flags)?;
     let plan = prepare(flags)?;
     outputs.check_names(&plan)?;
-    outputs.watch(&plan, |observer, stop| carry_out(&plan, arguments, observer, stop))
+    placed.iter().for_each(|remark| say!("inrush: {remark}"));
+    outputs.watch(&plan, |observer, stop| carry_out(&plan, &arguments, observer, stop))
 }
 
 /// Offers load from the agents of a fleet, which `carry_out` leads.
@@ -102,7 +111,7 @@ pub fn offer_from_fleet(
     check_http2(&flags)?;
     check_tls(&flags)?;
     check_rate(&flags)?;
-    let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags) };
+    let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags)? };
     let (config, plan) = prepare_for_fleet(flags, agents)?;
     outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
 }
@@ -116,7 +125,7 @@ pub fn prepare_for_fleet(flags: LoadFlags, agents: NonZeroU32) -> Result<(Config
 
 /// The outputs that the flags ask for.
 struct Outputs {
-    output: Output,
+    outputs: Vec<OutputTo>,
     thresholds: Vec<::load::Threshold>,
     watching: WatchFlags,
     title: String,
@@ -126,15 +135,17 @@ struct Outputs {
 }
 
 impl Outputs {
-    fn of(flags: &LoadFlags) -> Outputs {
-        Outputs {
-            output: flags.output,
+    /// Checks that they can be written.
+    fn of(flags: &LoadFlags) -> Result<Outputs, Exit> {
+        outputs::check(&flags.output)?;
+        Ok(Outputs {
+            outputs: flags.output.clone(),
             thresholds: flags.fail_if.clone(),
             watching: flags.watching.clone(),
             title: title(flags),
             populations: flags.population.len(),
             agents: 0,
-        }
+        })
     }
 
     /// Refuses a threshold for requests of a name that none has.
@@ -166,15 +177,22 @@ impl Outputs {
         }
         // This comes before any thread starts: a signal that a thread does not block would kill the process.
         let stop = stop_at_signal()?;
-        let Outputs { output, thresholds, watching, title, populations, agents } = self;
-        let mut watcher = Watcher::new(output, &title, (populations, agents), plan.tempo(), &stop, watching)?;
+        let Outputs { outputs, thresholds, watching, title, populations, agents } = self;
+        let mut watcher = Watcher::new(
+            tells_points(&outputs),
+            &title,
+            (populations, agents),
+            plan.tempo(),
+            &stop,
+            watching,
+        )?;
         let result = carry_out(&mut watcher, &stop);
         // In any case the terminal gets its cursor back.
         let watched = watcher.end();
         let mut result = result?;
         result.balance().map_err(|error| Exit::Failed(error.to_string()))?;
         ::load::fail_if::judge_all(&thresholds, &mut result);
-        print(&result, output)?;
+        outputs::write(&result, &outputs)?;
         watched?;
         judge(&result)
     }
@@ -254,11 +272,16 @@ fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
 }
 
 /// Refuses output formats that only a run can fill.
-fn check_output(task: &str, output: Output) -> Result<(), Exit> {
-    match output {
-        Output::Text | Output::Json => Ok(()),
+fn text_or_json(task: &str, outputs: &[OutputTo]) -> Result<Output, Exit> {
+    match outputs {
+        [OutputTo { form: form @ (Output::Text | Output::Json), file: None }] => Ok(*form),
         _ => Err(Exit::Usage(format!("{task} has no series to write; expected --output text or json"))),
     }
+}
+
+/// Tells whether each interval is written to standard output during the run.
+fn tells_points(outputs: &[OutputTo]) -> bool {
+    outputs.contains(&OutputTo { form: Output::Ndjson, file: None })
 }
 
 /// Refuses settings of one TCP stack that the other would silently ignore.
@@ -342,7 +365,10 @@ fn title(flags: &LoadFlags) -> String {
         Client::Open | Client::Pair if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
         Client::Open | Client::Pair => match pending(flags) {
             Some(connects) => format!("{connects} connects pending"),
-            None => format!("{} {}", flags.rate.unwrap_or(RATE), flags.arrivals),
+            None => {
+                let over = flags.connections.map(|connections| format!(" over {connections} connections"));
+                format!("{} {}{}", flags.rate.unwrap_or(RATE), flags.arrivals, over.unwrap_or_default())
+            }
         },
         Client::Closed => "closed loop".to_owned(),
     };
@@ -385,6 +411,7 @@ fn configuration(flags: LoadFlags) -> Config {
             DataOrder::Random => ::load::DataOrder::Random,
         },
         requests_per_connection: flags.requests_per_connection,
+        connections: flags.connections,
         streams: flags.http2.then(|| flags.streams.and_then(NonZeroU32::new).unwrap_or(STREAMS)),
         think: flags.think,
         expected: Expected {
@@ -406,6 +433,7 @@ fn configuration(flags: LoadFlags) -> Config {
                 link: flags.link.unwrap_or_default(),
                 net: flags.source_net,
                 server_cpus: flags.server_cpus.map_or_else(Vec::new, |list| list.0),
+                must_steer: !flags.has_chosen_cpus,
             },
         },
         processes: match flags.client {
@@ -418,38 +446,6 @@ fn configuration(flags: LoadFlags) -> Config {
         },
         own_this_server: flags.i_own_this_server,
         ..Config::new(flags.urls, client)
-    }
-}
-
-/// Makes Ctrl-C and SIGTERM end the run early, and SIGHUP too unless nohup(1) ignores it. The result until then is
-/// complete.
-pub fn stop_at_signal() -> Result<Stop, Exit> {
-    let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
-    sys::signal::block().map_err(failed)?;
-    let stop = Stop::new();
-    let stopper = stop.clone();
-    let goes_on = sys::signal::ignores_hang_up();
-    let wait = move || {
-        while let Ok(signal) = sys::signal::wait(None) {
-            match signal {
-                Some(sys::signal::Signal::HangUp) if goes_on => {}
-                Some(_) => return stopper.request(),
-                None => {}
-            }
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(wait).map_err(failed)?;
-    Ok(stop)
-}
-
-fn print(result: &LoadResult, form: Output) -> Result<(), Exit> {
-    const WHAT: &str = "the result";
-    match form {
-        Output::Text => output::text(WHAT, &summary::text(result)),
-        Output::Json => output::json(WHAT, result),
-        Output::Csv => output::write(WHAT, |out| csv::write(out, result)),
-        Output::Html => output::text(WHAT, &report::load::html(result)),
-        Output::Ndjson => output::write(WHAT, |out| watch::line(out, &Line::Result(result))),
     }
 }
 
@@ -467,7 +463,11 @@ fn judge(result: &LoadResult) -> Result<(), Exit> {
             let crossed = result.thresholds.iter().filter(|judged| judged.crossed);
             let crossed: Vec<String> =
                 crossed.map(|judged| format!("{}: measured {}", judged.threshold, judged.measured)).collect();
-            if crossed.is_empty() { Ok(()) } else { Err(Exit::Threshold(crossed.join("; "))) }
+            match result.total_failure() {
+                Some(cause) => Err(Exit::Threshold(format!("every request failed: {cause}"))),
+                None if crossed.is_empty() => Ok(()),
+                None => Err(Exit::Threshold(crossed.join("; "))),
+            }
         }
     }
 }

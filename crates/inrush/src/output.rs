@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind, Write};
 
+use base::printable_lines;
 use serde::Serialize;
 
 use crate::cli::TextOrJson;
@@ -18,12 +19,13 @@ macro_rules! out {
 }
 pub(crate) use out;
 
-/// Writes text; `what` names it in an error.
+/// Writes text; `what` names it in an error. Control characters but tabs and line ends are escaped, because a text may
+/// quote a peer or a record.
 ///
 /// # Errors
 /// [`Exit::Failed`] if the text cannot be written, unless its reader is gone.
 pub fn text(what: &str, text: &str) -> Result<(), Exit> {
-    write(what, |out| out.write_all(text.as_bytes()))
+    write(what, |out| out.write_all(printable_lines(text).as_bytes()))
 }
 
 /// Writes a JSON value on lines of its own; `what` names it in an error.

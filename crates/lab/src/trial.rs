@@ -30,7 +30,7 @@ const THREADS_MAX: usize = 4;
 const COUNTERS: [&str; 4] = ["accepts", "accept_phases", "requests", "bytes"];
 
 /// Exit codes of `inrush load` with a result on its standard output.
-const EXIT_WITH_RESULT: [i32; 4] = [0, 1, 3, 5];
+const EXIT_WITH_RESULT: [i32; 5] = [0, 1, 3, 4, 5];
 
 /// The lengths of the two parts of a run of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

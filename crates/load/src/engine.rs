@@ -30,7 +30,7 @@
 //! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
 //!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
 //! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, `rests`, and `ending`.
-//! - Half of a pair: `pair_half`, over the socket of `handover`.
+//! - Half of a pair: `pair_half`, over the socket of `handover`. Kept connections that requests share: `connections/pool`.
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
 //! - For tests: `scripted`, a transport without a network.
 //!
@@ -80,7 +80,7 @@ use crate::plan::retry::Retry;
 use crate::plan::share::Share;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
-use connections::Connections;
+use connections::{Connections, Pool};
 use handover::Role;
 use multiplex::Streams;
 use rests::Rests;
@@ -129,6 +129,8 @@ pub(crate) struct Settings<'a> {
     pub retry: Retry,
     /// The most streams of a connection, over HTTP/2.
     pub streams: Option<NonZeroU32>,
+    /// The connections that this thread's requests share; `None` if each session has its own.
+    pub kept_connections: Option<u32>,
     /// The most pending connects of this thread.
     pub pending_max: u32,
     /// True when `pending_max` was derived from the rate and grows with it.
@@ -157,6 +159,7 @@ impl Settings<'_> {
             expected: &config.expected,
             retry: config.retry,
             streams: config.streams,
+            kept_connections: config.connections.map(|_| plan.pending_max_of(0)),
             // Other lanes may have one less.
             pending_max: plan.pending_max_of(0),
             pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),
@@ -200,6 +203,8 @@ pub(crate) struct Engine<'a, C, T: Transport> {
     /// Until this time, more connects may be pending than the schedule makes, because the engine stood still.
     crowded_until: Nanos,
     role: Role,
+    /// The connections that requests share, in place of a connection for each session.
+    pool: Option<Pool>,
     /// The state of the run's end; set from the schedule's end on.
     ending: Option<Ending>,
     metrics: ThreadMetrics,
@@ -217,6 +222,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
         transport: T,
     ) -> Engine<'a, C, T> {
         let metrics = ThreadMetrics::new(settings.window, settings.interval);
+        let pool = settings.kept_connections.map(Pool::new);
         Engine {
             clock: RunClock::new(clock, origin),
             schedule,
@@ -231,6 +237,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             heard: Nanos::ZERO,
             crowded_until: Nanos::ZERO,
             role: Role::Whole,
+            pool,
             ending: None,
             metrics,
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
@@ -268,6 +275,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
                 self.start_sessions(now);
             }
             self.handle_connects()?;
+            self.refill(self.clock.now());
             let (timeout, before) = (self.sleep_time(), self.clock.now());
             self.transport.wait(before, timeout).map_err(LoadError::system("waiting for replies"))?;
             rests.waited(before, self.clock.now());
@@ -329,6 +337,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             self.connections.first_connect_due().map(|due| due.saturating_add(takeover_time)),
             self.connections.first_reply_due().map(|due| due.saturating_add(REPLY_SLACK)),
             self.streams.first_due().map(|due| due.saturating_add(REPLY_SLACK)),
+            self.pool.as_ref().and_then(|pool| pool.first_due(self.settings.request_timeout)),
             self.metrics.interval_end(),
             self.ending.map(|ending| self.patience_ends(ending)),
             self.transport.next_due(),

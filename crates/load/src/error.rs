@@ -2,6 +2,7 @@
 //! it is an outcome in the ledger.
 
 use std::io;
+use std::num::NonZeroU32;
 
 use base::PerSecond;
 use usertcp::LinkError;
@@ -25,6 +26,16 @@ pub enum LoadError {
     Zero {
         /// The setting's name on the command line.
         setting: &'static str,
+    },
+    /// More threads than a machine has use for.
+    #[error("--threads {threads}: {cpus}; expected 1 to {most}")]
+    Threads {
+        /// The number of threads asked for.
+        threads: u32,
+        /// The CPUs, as half a sentence.
+        cpus: String,
+        /// The most threads.
+        most: u32,
     },
     /// The URLs name several servers; one run measures one server.
     #[error("URLs '{first}' and '{other}' name different servers; one run measures one server")]
@@ -108,6 +119,19 @@ pub enum LoadError {
     /// A setting that a pair of establisher and handler does not support.
     #[error("--client s-client-pair: {why}")]
     Pair {
+        /// The setting and the accepted value.
+        why: String,
+    },
+    /// Sessions at a rate that never end.
+    #[error(
+        "--requests-per-connection inf: sessions at a rate would never end; add --connections N or --client closed"
+    )]
+    Endless,
+    /// A setting that connections that requests share do not support.
+    #[error("--connections {connections}: {why}")]
+    Connections {
+        /// The number of connections.
+        connections: NonZeroU32,
         /// The setting and the accepted value.
         why: String,
     },

@@ -41,6 +41,7 @@ use usertcp::SourceNet;
 
 use config::{Client, Config, Link, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
 use requests::Workload;
+use retry::Retry;
 use share::Share;
 use source_addresses::SourceRange;
 use target::addressing::Target;
@@ -202,6 +203,21 @@ impl Plan {
     /// The mean number of requests of a session, and the mean of its think times together.
     pub fn session(&self) -> (f64, Nanos) {
         (self.workload.mean_session_length(), self.workload.mean_thinking())
+    }
+
+    /// The longest latency that a run of this length can observe: without retries the client gives up after its
+    /// timeouts, and the run ends.
+    pub(crate) fn longest_latency(&self, run: Nanos) -> Nanos {
+        let config = &self.config;
+        match config.retry {
+            Retry::Never => run.min(config.connect_timeout.saturating_add(config.request_timeout)),
+            Retry::Fixed { .. } | Retry::Exponential { .. } => run,
+        }
+    }
+
+    /// The longest time for which the run waits for replies after its schedule's end.
+    pub(crate) fn longest_wait(&self) -> Nanos {
+        self.longest_latency(self.config.window().until)
     }
 
     /// A warning for a run that asks for more than the machine's clean rate.

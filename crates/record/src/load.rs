@@ -1,10 +1,11 @@
 //! The result of one run of the load generator.
 //!
-//! The ledger counts *requests*: a session offers all its requests at the moment it is scheduled, and each ends in
-//! exactly one [`Outcome`]. If a session breaks off, its remaining requests share the outcome that ended it.
+//! The ledger counts *requests*: those that fell due in the measured time, whenever their sessions began. Each ends in
+//! exactly one [`Outcome`]. If a session of an open loop breaks off, its remaining requests fall due by their think times,
+//! and share the outcome that ended it.
 //! Invariant, checked by [`LoadResult::balance`]: `offered` equals the sum of the outcomes plus `in_flight_at_end`.
 //!
-//! A request *failed* if it was due and had no correct reply when the run ended: it ended otherwise, or not at all
+//! A request *failed* if it had no correct reply when the run ended: it ended otherwise, or not at all
 //! ([`LoadResult::failed`]). Failed requests are in the percentiles of latency, above every answer ([`Latency`]).
 
 mod agent;
@@ -18,8 +19,9 @@ use crate::manifest::Manifest;
 pub use agent::{Agent, AgentPart, AgentState};
 pub use latency::{Distribution, Latency};
 
-/// The schema this version writes. Version 1 had only the percentiles of the correct replies.
-pub const SCHEMA: &str = "inrush.load/2";
+/// The schema this version writes. Version 1 had only the percentiles of the correct replies. In version 2 a session
+/// offered all its requests at the moment it was scheduled.
+pub const SCHEMA: &str = "inrush.load/3";
 
 /// The end of an offered request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -197,7 +199,7 @@ pub struct Point {
     pub at_s: f64,
     /// The interval's length.
     pub interval_s: f64,
-    /// Requests scheduled in it.
+    /// Requests that fell due in it.
     pub offered: u64,
     /// Requests sent in it.
     pub sent: u64,
@@ -272,7 +274,7 @@ pub struct Handshakes {
     pub resumed_per_s: f64,
 }
 
-/// The connections of the sessions that were scheduled in the measured time; of a population, all since the run began.
+/// The connections for requests that fell due in the measured time; of a population, all since the run began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
     /// Connection attempts made, SYN sent.
@@ -359,13 +361,10 @@ pub struct LoadResult {
     pub conclusion: String,
     /// The measured time, warm-up left out.
     pub duration_s: f64,
-    /// Requests scheduled in the measured time.
+    /// Requests that fell due in the measured time.
     pub offered: u64,
     /// Requests offered, but neither answered nor given up when the run ended.
     pub in_flight_at_end: u64,
-    /// The part of `in_flight_at_end` that was not due yet: their sessions had earlier requests to make.
-    #[serde(default)]
-    pub not_due_at_end: u64,
     /// The outcomes of the other requests.
     pub outcomes: Outcomes,
     /// Complete replies by status code.
@@ -394,6 +393,10 @@ pub struct LoadResult {
     pub sent_per_s: f64,
     /// Complete replies of any status per second.
     pub replies_per_s: f64,
+    /// Replies in the measured time to requests that fell due in the warm-up. They count in `replies_per_s` and
+    /// `goodput_per_s`, and not in `offered`.
+    #[serde(default)]
+    pub replies_of_warmup: u64,
     /// Correct replies per second that met their deadline, if the run had one.
     pub goodput_per_s: f64,
     /// Bytes of content of correct replies per second, late ones included.
@@ -450,19 +453,15 @@ impl LoadResult {
         amplification(self.offered, self.retries.offered)
     }
 
-    /// Returns the number of requests that were due before the run ended.
-    pub fn due(&self) -> u64 {
-        self.offered.saturating_sub(self.not_due_at_end)
-    }
-
-    /// Returns the number of requests that were due and had not ended when the run did.
-    pub fn due_in_flight(&self) -> u64 {
-        self.in_flight_at_end.saturating_sub(self.not_due_at_end)
-    }
-
-    /// Returns the number of requests that were due and had no correct reply when the run ended.
+    /// Returns the number of offered requests that had no correct reply when the run ended.
     pub fn failed(&self) -> u64 {
-        self.due().saturating_sub(self.outcomes.get(Outcome::Ok))
+        self.offered.saturating_sub(self.outcomes.get(Outcome::Ok))
+    }
+
+    /// Returns the cause, the first of the reasons, if every request of a valid run failed.
+    pub fn total_failure(&self) -> Option<&str> {
+        let all = self.verdict.is_valid() && self.offered > 0 && self.failed() == self.offered;
+        self.reasons.first().filter(|_| all).map(String::as_str)
     }
 
     /// Checks that every offered request ended in exactly one way, in the populations too, and that the agents of a

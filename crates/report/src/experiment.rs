@@ -28,10 +28,10 @@ use std::path::Path;
 use analysis::Analysed;
 use analysis::claims::Judged;
 use anyhow::Context;
+use base::printable;
 use record::file::write_whole;
 use serde::Serialize;
 
-use crate::format::printable;
 use crate::frame::render;
 
 use claims::HOW_JUDGED;

@@ -5,9 +5,10 @@ use std::path::Path;
 use analysis::Analysed;
 use analysis::experiment_runs::{Change, Comparison, Row, compare};
 use anyhow::bail;
+use base::printable;
 
 use crate::columns::aligned;
-use crate::format::{multiple, number, percent, printable};
+use crate::format::{multiple, number, percent};
 use crate::paper::runs_in;
 
 const HEAD: [&str; 9] =
@@ -79,8 +80,8 @@ pub fn text(comparison: &Comparison) -> String {
 fn cells(row: &Row) -> Vec<String> {
     let [low, high] = row.interval;
     vec![
-        printable(&row.server),
-        printable(row.load.as_deref().unwrap_or("-")),
+        printable(&row.server).into_owned(),
+        printable(row.load.as_deref().unwrap_or("-")).into_owned(),
         row.metric.clone(),
         number(row.first),
         number(row.second),

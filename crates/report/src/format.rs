@@ -61,11 +61,6 @@ pub fn date(unix_s: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3_600, second / 60 % 60)
 }
 
-/// The text with every control character replaced: a name from a record must not steer the terminal.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

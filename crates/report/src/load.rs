@@ -1,8 +1,12 @@
-//! One run of the load generator as a page: the series over time, the outcomes, and the verdict on the run.
+//! One run of the load generator as a page: the series over time, the outcomes, and the verdict on the run. Beside it,
+//! the run for continuous integration, `junit` and `markdown`, and the `steps` of its rate.
 //!
 //! Owns the choice of figures and tables and their texts. A pure function of the result.
 
 mod figures;
+mod junit;
+mod markdown;
+mod steps;
 mod tables;
 
 use record::{LoadResult, Verdict};
@@ -11,6 +15,9 @@ use crate::format::{percent, rate};
 use crate::frame::render;
 use crate::record_page::{Part, RecordPage, Tile};
 use crate::table::{command_line, machine};
+pub use junit::junit;
+pub use markdown::markdown;
+pub use steps::steps;
 
 /// The run as one self-contained HTML file.
 pub fn html(result: &LoadResult) -> String {
@@ -64,15 +71,15 @@ fn tiles(result: &LoadResult) -> Vec<Tile> {
     vec![
         tile("offered", rate(result.offered_per_s), asked.unwrap_or_default(), false),
         tile(
-            "correct and in time",
+            "goodput",
             rate(result.goodput_per_s),
             format!("{} of the offered", of(result.goodput_per_s, result.offered_per_s)),
             false,
         ),
         tile(
             "failed",
-            of(failed as f64, result.due() as f64),
-            format!("{failed} of {} requests", result.due()),
+            of(failed as f64, result.offered as f64),
+            format!("{failed} of {} requests", result.offered),
             failed > 0,
         ),
         tile("median latency", tables::quantile(latency, latency.p50), "of all requests".to_owned(), false),
@@ -99,7 +106,7 @@ mod tests {
     }
 
     /// A run with 2 s of warm-up.
-    fn run(seconds: u32) -> LoadResult {
+    pub(super) fn run(seconds: u32) -> LoadResult {
         let point = |at: u32| {
             let mut point = Point {
                 at_s: f64::from(at),

@@ -2,16 +2,68 @@
 
 use std::fmt::Write;
 
+use analysis::load_gates::{Judged, RunsComparison, Verdict};
 use analysis::load_runs::{Change, Comparison, Row};
+use base::printable;
+use statistics::Interval;
 
 use crate::columns::aligned;
-use crate::format::{multiple, number, percent, printable, rate, time};
+use crate::format::{multiple, number, percent, rate, time};
 
 /// Writes the table, a reading aid, and the reasons for doubt.
 pub fn text(comparison: &Comparison) -> String {
     let mut out = String::new();
     write_all(&mut out, comparison).expect("writing to a string");
     out
+}
+
+/// Several runs of each as a table, with the thresholds.
+pub fn of_runs(comparison: &RunsComparison) -> String {
+    let mut out = String::new();
+    for (letter, names) in ["A", "B"].iter().zip(&comparison.names) {
+        let names = printable(&names.join(" ")).into_owned();
+        out.push_str(&format!("{letter}  {names}\n"));
+    }
+    let mut rows = vec![["", "B / A", "95 % interval", ""].map(str::to_owned)];
+    rows.extend(comparison.figures.iter().map(|figure| {
+        let [ratio, interval] = [multiple(figure.ratio), shown(figure.ci95)];
+        [figure.name.to_owned(), ratio, interval, word(figure.change).to_owned()]
+    }));
+    out.push_str(&format!("\n{}", aligned(&rows, &[2, 3])));
+    out.push_str("\nThe ratios are of geometric means; the intervals come from the scatter of the runs.\n");
+    out + &thresholds(&comparison.thresholds)
+}
+
+/// The thresholds on ratios, a line each.
+pub fn thresholds(judged: &[Judged]) -> String {
+    let line = |Judged { threshold, ratio, ci95, verdict, runs_needed }: &Judged| {
+        let (ratio, interval) = (multiple(*ratio), shown(*ci95));
+        let more = match (verdict, runs_needed) {
+            (Verdict::Undecided, Some(runs)) => format!("; {runs} runs of each would decide it"),
+            (Verdict::Undecided, None) => "; the ratio is too close to the bound to decide it".to_owned(),
+            _ => String::new(),
+        };
+        let word = match verdict {
+            Verdict::Passed => "pass",
+            Verdict::Crossed => "FAIL",
+            Verdict::Undecided => "undecided",
+        };
+        format!("{word}  fails if {threshold}: {ratio} ({interval}){more}\n")
+    };
+    judged.iter().map(line).collect()
+}
+
+fn shown(ci95: Option<Interval>) -> String {
+    ci95.map_or("-".to_owned(), |ci95| format!("{} to {}", multiple(ci95.low), multiple(ci95.high)))
+}
+
+fn word(change: Change) -> &'static str {
+    match change {
+        Change::Better => "better",
+        Change::Worse => "WORSE",
+        Change::NoneSeen => "no difference seen",
+        Change::Unknown => "cannot be told",
+    }
 }
 
 fn write_all(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
@@ -56,21 +108,13 @@ fn named(metric: &str) -> (&str, fn(f64) -> String) {
 fn cells(row: &Row) -> [String; 6] {
     let (name, show) = named(row.metric);
     let or_none = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
-    let interval =
-        row.ci95.map_or("-".to_owned(), |ci95| format!("{} to {}", multiple(ci95.low), multiple(ci95.high)));
-    let word = match row.change {
-        Change::Better => "better",
-        Change::Worse => "WORSE",
-        Change::NoneSeen => "no difference seen",
-        Change::Unknown => "cannot be told",
-    };
     [
         name.to_owned(),
         or_none(row.first, show),
         or_none(row.second, show),
         or_none(row.ratio, multiple),
-        interval,
-        word.to_owned(),
+        shown(row.ci95),
+        word(row.change).to_owned(),
     ]
 }
 

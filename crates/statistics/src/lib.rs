@@ -48,6 +48,7 @@ pub use repetition::{complete, mirrored};
 pub use sample::{ERROR_MAX, Sample};
 pub use slope::{log_slope, log_slope_through};
 pub use spread::Spread;
+pub use student::exceeded_with;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
 //! The flags of `inrush load`.
 
+mod outputs;
 pub mod reach;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use ::load::{
     Assignment, Body, DataFile, Digest, Field, Length, Link, Method, Population, Process, Processes,
     RequestFile, Retry, Sockets, SourceNet, SourceRange, Spec, Statuses, Think, Threshold, Url,
 };
+use analysis::load_gates::Gate;
 use base::{Bytes, Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -17,6 +19,7 @@ use super::cpus::{CpuList, cpu_list};
 use super::from_one_up;
 use super::text_or_json::TextOrJson;
 use crate::meters::Collector;
+pub use outputs::{Output, OutputTo};
 use reach::{REACH, ReachFlags, TlsFlags};
 
 /// The rule by which sessions begin.
@@ -68,33 +71,19 @@ pub enum Close {
     Rst,
 }
 
-/// Formats of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// A summary
-    Text,
-    /// One JSON object: the result
-    Json,
-    /// A JSON object for each interval during the run, then the result
-    Ndjson,
-    /// A row for each interval
-    Csv,
-    /// A self-contained page with figures and tables
-    Html,
-}
-
 fn content_length(text: &str) -> Result<u64, String> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(|error: base::UnitError| error.to_string())
 }
 
 /// The settings of a run that `--calibrate` chooses itself or has no use for.
-const NOT_CALIBRATED: [&str; 42] = [
+const NOT_CALIBRATED: [&str; 43] = [
     "urls",
     "rate",
     "duration",
     "warmup",
     "client",
     "sockets",
+    "connections",
     "arrivals",
     "population",
     "workload",
@@ -165,11 +154,13 @@ const GENERATOR: &str = "The generator";
 
 const EXAMPLES: &str = "Examples:
   inrush load http://127.0.0.1:8080/ --rate 2k --duration 10s
+  inrush load http://127.0.0.1:8080/ --rate 200 --connections 20
   inrush load http://127.0.0.1:8080/ --rate 500 --fail-if 'p99>300ms' --fail-if 'errors>1%'
   inrush load http://127.0.0.1:8080/ --arrivals on-off:6,5%,10s --requests-per-connection 5
   inrush load http://127.0.0.1:8080/ --client closed --sockets 64    as wrk and hey do
   inrush load https://localhost:8443/ --http2 --streams 32 --rate 20 --requests-per-connection 100
-  inrush load compare before.json after.json";
+  inrush load http://127.0.0.1:8080/ -o text -o json=run.json -o junit=run.xml
+  inrush load compare --fail-if 'p99>1.1x' before-*.json -- after-*.json";
 
 /// Offer load to an HTTP server at a rate that does not depend on the server.
 #[derive(Args, Debug)]
@@ -210,6 +201,14 @@ pub struct LoadFlags {
     /// fails or times out is followed by another. To a server that answers none, N connects offer N a connect timeout.
     #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = LOAD)]
     pub sockets: Sockets,
+
+    /// Kept connections that requests share: --rate then counts requests, and each takes a free connection
+    ///
+    /// The first N requests open a connection each. Later ones take the connection that has been idle for longest. If all
+    /// are busy, a request waits, and its latency counts from its due time. A connection that the server closes is opened
+    /// again by the next request.
+    #[arg(long, value_name = "N", help_heading = LOAD)]
+    pub connections: Option<NonZeroU32>,
 
     #[arg(long, value_name = "PROCESS", default_value = "constant", help = arrivals_help(), long_help = arrivals_long_help(), help_heading = LOAD)]
     pub arrivals: Process,
@@ -253,8 +252,8 @@ pub struct LoadFlags {
     #[arg(long, value_name = "ORDER", default_value = "sequential", help_heading = REQUESTS, hide_short_help = true)]
     pub data_order: DataOrder,
 
-    /// Requests of a session: N or LO..HI [default: 1, or the workload's]
-    #[arg(long, value_name = "N|LO..HI", help_heading = REQUESTS)]
+    /// Requests of a session: N, LO..HI, or inf for a closed loop or --connections [default: 1, or the workload's]
+    #[arg(long, value_name = "N|LO..HI|inf", help_heading = REQUESTS)]
     pub requests_per_connection: Option<Length>,
 
     /// HTTP/2: requests of a session are streams of its connection; over TLS by ALPN, in cleartext by prior knowledge
@@ -341,9 +340,12 @@ pub struct LoadFlags {
     #[arg(long, value_name = "THRESHOLD", help_heading = OUTPUT)]
     pub fail_if: Vec<Threshold>,
 
-    /// Output format
-    #[arg(long, short, value_name = "FORMAT", default_value = "text", help_heading = OUTPUT)]
-    pub output: Output,
+    /// Output: text, json, ndjson, csv, html, junit or markdown, to standard output or =FILE; repeatable
+    ///
+    /// One run writes all of them: -o text -o json=run.json -o html=run.html. At most one goes to standard output.
+    /// inrush load report writes a stored result in any of these.
+    #[arg(long, short, value_name = "FORMAT[=FILE]", default_value = "text", help_heading = OUTPUT)]
+    pub output: Vec<OutputTo>,
 
     /// Other outputs of the run.
     #[command(flatten)]
@@ -379,9 +381,14 @@ pub struct LoadFlags {
 
     /// CPUs of the server, where the kernel then receives the packets of --stack user over TUN
     ///
-    /// Without this flag the generator's CPU does the server's receive work, and an overload costs the server too little.
+    /// Without this flag the generator keeps as many CPUs as it has threads, and the others are the server's. On the
+    /// sender's CPU, the receive work of an overload would cost the server too little.
     #[arg(long, value_name = "LIST", value_parser = cpu_list, help_heading = GENERATOR, hide_short_help = true)]
     pub server_cpus: Option<CpuList>,
+
+    /// True if the program has chosen the server's CPUs.
+    #[arg(skip)]
+    pub has_chosen_cpus: bool,
 
     /// Source addresses: A.B.C.D, A.B.C.D-E or A.B.C.D/LEN
     #[arg(long, value_name = "RANGE", help_heading = GENERATOR, hide_short_help = true)]
@@ -437,20 +444,41 @@ pub enum LoadCommand {
     /// Two results do not show how much runs of the same server differ: repeat both in turn before you believe a small
     /// difference.
     Compare(LoadCompareFlags),
+    /// Write a stored result in other formats
+    Report(LoadReportFlags),
 }
 
 /// The flags of `inrush load compare`.
 #[derive(Args, Debug)]
 pub struct LoadCompareFlags {
-    /// Output of inrush load --output json
-    #[arg(value_name = "A.json")]
-    pub first: PathBuf,
+    /// Output of inrush load --output json: A.json B.json, or several runs of each: A.json... -- B.json...
+    #[arg(value_name = "A.json", required = true)]
+    pub first: Vec<PathBuf>,
 
-    /// Output of another run
-    #[arg(value_name = "B.json")]
-    pub second: PathBuf,
+    /// Outputs of the other runs
+    #[arg(value_name = "B.json", last = true)]
+    pub second: Vec<PathBuf>,
+
+    /// Exit with code 4 if a ratio of B to A is beyond a threshold, such as 'p99>1.1x' or 'goodput<0.9x'; repeatable
+    ///
+    /// The 95 % interval decides. It needs two runs of each; an undecided threshold says how many would decide it.
+    /// Without this flag any figure that is worse gives exit code 4.
+    #[arg(long, value_name = "THRESHOLD")]
+    pub fail_if: Vec<Gate>,
 
     /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: TextOrJson,
+}
+
+/// The flags of `inrush load report`.
+#[derive(Args, Debug)]
+pub struct LoadReportFlags {
+    /// Output of inrush load --output json
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Output: text, json, ndjson, csv, html, junit or markdown, to standard output or =FILE; repeatable
+    #[arg(long, short, value_name = "FORMAT[=FILE]", default_value = "text")]
+    pub output: Vec<OutputTo>,
 }

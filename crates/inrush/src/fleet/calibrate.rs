@@ -16,7 +16,7 @@ use record::clean_rate::{SHARED_SCHEMA, SharedCleanRate, SharedTrial};
 
 use super::{access, exit};
 use crate::cli::{Cli, Command, FleetCalibrateFlags};
-use crate::exit::Exit;
+use crate::exit::{Exit, stop_at_signal};
 use crate::load::{self, FullListener, summary::rate};
 use crate::output;
 
@@ -29,7 +29,7 @@ pub fn run(flags: FleetCalibrateFlags) -> Result<(), Exit> {
         access: access(flags.nats)?,
         listener: FullListener::listen(flags.listen)?,
         duration: flags.step,
-        stop: load::stop_at_signal()?,
+        stop: stop_at_signal()?,
     };
     let (clean, trials) = shared_clean_rate(|sockets, agents| step.offer(sockets, agents))?;
     let found = SharedCleanRate {

@@ -18,9 +18,9 @@ use stage::topology::Topology;
 
 use super::full_listener::FullListener;
 use super::summary::rate;
-use super::{carry_out, configuration, exit, stop_at_signal};
+use super::{carry_out, configuration, exit, text_or_json};
 use crate::cli::{Cli, Command, CpuList, LoadFlags, Output, Stack};
-use crate::exit::Exit;
+use crate::exit::{Exit, stop_at_signal};
 use crate::output;
 
 /// Measured time of a step, and its warm-up, in seconds.
@@ -92,7 +92,7 @@ pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
         trials,
         manifest,
     };
-    print(&found, flags.output)?;
+    print(&found, text_or_json("--calibrate", &flags.output)?)?;
     if clean_per_s <= 0.0 {
         return Err(Exit::GeneratorLimited(
             "no rate is clean here: the machine is too busy, or too small".to_owned(),

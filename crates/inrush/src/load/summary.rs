@@ -33,10 +33,18 @@ pub fn text(result: &LoadResult) -> String {
 }
 
 fn summary(out: &mut String, result: &LoadResult) -> std::fmt::Result {
+    if result.verdict == Verdict::Unreachable {
+        // There is nothing to tell of a server that is not there.
+        return writeln!(out, "{}", result.conclusion);
+    }
     beginning(out, result)?;
     rates(out, result)?;
     latencies(out, result)?;
     named(out, result)?;
+    let steps = report::load::steps(result);
+    if !steps.is_empty() {
+        write!(out, "\n{steps}")?;
+    }
     outcomes(out, result)?;
     for (name, beside) in &result.populations {
         population(out, name, beside)?;
@@ -71,7 +79,11 @@ fn rates(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         writeln!(out, "  retries  {retries:>10}  of these: {amplification:.2} times the demand is offered")?;
     }
     writeln!(out, "sent       {:>10}", rate(result.sent_per_s))?;
-    writeln!(out, "replies    {:>10}", rate(result.replies_per_s))?;
+    let of_warmup = match result.replies_of_warmup {
+        0 => String::new(),
+        early => format!("  {early} of them to requests of the warm-up"),
+    };
+    writeln!(out, "replies    {:>10}{of_warmup}", rate(result.replies_per_s))?;
     writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))
 }
 
@@ -127,9 +139,6 @@ fn named(out: &mut String, result: &LoadResult) -> std::fmt::Result {
 fn outcomes(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(out, "\n{} requests offered, by outcome", result.offered)?;
     ledger(out, result.offered, &result.outcomes, result.in_flight_at_end)?;
-    if result.not_due_at_end > 0 {
-        writeln!(out, "  {} of those in flight were not due yet", result.not_due_at_end)?;
-    }
     statuses(out, result)?;
     if result.retries.offered > 0 {
         writeln!(out, "\n{} of them retries", result.retries.offered)?;

@@ -17,7 +17,7 @@ use sys::say;
 
 use super::hdr_log::HdrLog;
 use super::live::Live;
-use crate::cli::{Output, WatchFlags};
+use crate::cli::WatchFlags;
 use crate::exit::Exit;
 use crate::meters::{self, Exporter, Meters};
 use crate::serve::next_step::{Occupants, with_next_step};
@@ -40,7 +40,8 @@ pub fn line(out: &mut (impl Write + ?Sized), line: &Line<'_>) -> io::Result<()> 
 
 /// All outputs of a run in progress.
 pub struct Watcher {
-    output: Output,
+    /// True if each interval is a line on standard output.
+    tells_points: bool,
     live: Option<Live>,
     /// Opens the live view of a fleet at its first interval, after the agents' messages on the same terminal.
     opening: Option<Box<dyn FnOnce() -> Option<Live>>>,
@@ -54,7 +55,7 @@ pub struct Watcher {
 impl Watcher {
     /// Opens the outputs that the user requested, with lines for the populations and agents.
     pub fn new(
-        output: Output,
+        tells_points: bool,
         title: &str,
         (populations, agents): (usize, usize),
         tempo: Option<Tempo>,
@@ -74,7 +75,7 @@ impl Watcher {
             (true, 0) => (open(), None),
             (true, _) => (None, Some(Box::new(open))),
         };
-        Ok(Watcher { output, live, opening, hdr, meters, page, exporter })
+        Ok(Watcher { tells_points, live, opening, hdr, meters, page, exporter })
     }
 
     /// Closes all outputs.
@@ -109,7 +110,7 @@ fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, E
 
 impl Observer for Watcher {
     fn interval(&mut self, snapshot: &Snapshot<'_>) {
-        if self.output == Output::Ndjson {
+        if self.tells_points {
             // A reader that is gone does not end the run; writing the result meets the same reader.
             let _ = line(&mut io::stdout().lock(), &Line::Point(snapshot.point));
         }

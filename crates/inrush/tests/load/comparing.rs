@@ -64,3 +64,75 @@ fn files_that_are_no_results_are_named() {
     refused(&["load", "compare", &other], 2, &["B.json"]);
     refused(&["load", "--rate=5", "compare", &other, &other], 2, &["compare"]);
 }
+
+/// A stored result with these 99th percentiles for each run, made from one run.
+fn runs_with_p99(folder: &Path, stored: &str, name: &str, times_ms: &[u64]) -> Vec<String> {
+    let mut result: Value = serde_json::from_str(stored).unwrap();
+    let write = |(number, ms): (usize, &u64)| {
+        result["latency_intended_ns"]["p99"] = (ms * 1_000_000).into();
+        let path = folder.join(format!("{name}{number}.json"));
+        fs::write(&path, serde_json::to_vec(&result).unwrap()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    times_ms.iter().enumerate().map(write).collect()
+}
+
+#[test]
+fn several_runs_decide_thresholds_by_their_scatter() {
+    let (files, folder) = (Files::new(), tempfile::tempdir().unwrap());
+    files.write("index.html", b"hello");
+    let server = Server::start(&files.root(), &["--arch=sped"]);
+    let path = folder.path().join("run.json");
+    run(&server, &path, &[]);
+    let stored = fs::read_to_string(&path).unwrap();
+    let of = |name, times: &[u64]| runs_with_p99(folder.path(), &stored, name, times);
+    let compare = |first: &[String], second: &[String], code| {
+        let words = ["load", "compare", "--fail-if=p99>1.1x"].map(str::to_owned);
+        let words = [&words, first, &["--".to_owned()], second].concat();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let out = inrush(&words, code);
+        (String::from_utf8(out.get_output().stdout.clone()).unwrap(), said(&out))
+    };
+    let before = of("before", &[10, 11, 10]);
+    let (out, said) = compare(&before, &of("slow", &[78, 80, 79]), 4);
+    assert!(out.contains("FAIL  fails if p99>1.1x: 7.6"), "{out}");
+    assert!(said.contains("p99>1.1x: 7.6") && said.lines().count() == 1, "{said}");
+    let (out, _) = compare(&before, &of("same", &[10, 10, 11]), 0);
+    assert!(out.contains("fails if p99>1.1x: 1×"), "{out}");
+    let (out, _) = compare(&of("one", &[10]), &of("other", &[78]), 0);
+    assert!(out.contains("undecided") && out.contains("; 2 runs of each would decide it"), "{out}");
+}
+
+#[test]
+fn outputs_of_one_run_go_to_files_and_are_made_again() {
+    let (files, folder) = (Files::new(), tempfile::tempdir().unwrap());
+    files.write("index.html", b"hello");
+    let server = Server::start(&files.root(), &["--arch=sped"]);
+    let url = format!("http://{}/index.html", server.address);
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let forms = ["json", "html", "csv", "ndjson", "junit", "markdown"];
+    let outputs: Vec<String> = forms.iter().map(|form| format!("--output={form}={}", path(form))).collect();
+    let short = ["load", &url, "--rate=50", "--duration=1s", "--warmup=0s", "--fail-if=p99>1h", "-o", "text"];
+    let words: Vec<&str> = short.into_iter().chain(outputs.iter().map(String::as_str)).collect();
+    let text = String::from_utf8(written(&words)).unwrap();
+    assert!(text.starts_with("50/s were offered for 1 s, "), "{text}");
+    let read = |name: &str| fs::read_to_string(path(name)).unwrap();
+    assert!(read("junit").contains(r#"name="fails if p99&gt;1h"/>"#), "{}", read("junit"));
+    assert!(read("markdown").starts_with("**50"), "{}", read("markdown"));
+    assert_eq!(read("ndjson").lines().last().unwrap().find(r#"{"type":"result""#), Some(0));
+    // A number that was read from JSON may differ in its last digit, which the other formats do not show.
+    for form in forms.into_iter().filter(|form| !form.ends_with("json")) {
+        let again = inrush(&["load", "report", &path("json"), "-o", &format!("{form}={}", path("again"))], 0);
+        assert_eq!(said(&again), "");
+        assert_eq!(read("again"), read(form), "{form}");
+    }
+    let again = inrush(&["load", "report", &path("json")], 0);
+    assert_eq!(String::from_utf8_lossy(&again.get_output().stdout), text);
+    refused(&["load", &url, "-o", "text", "-o", "json"], 2, &["both go to standard output", "json=FILE"]);
+    refused(
+        &["load", &url, "-o", "json=/no/such/x"],
+        2,
+        &["--output json=/no/such/x: cannot write the file"],
+    );
+    refused(&["load", &url, "-o", "yaml"], 2, &["expected FORMAT or FORMAT=FILE, of text, json, "]);
+}

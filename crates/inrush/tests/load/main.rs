@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod action;
 mod api;
 #[path = "../common/closed_port.rs"]
 mod closed_port;
@@ -18,6 +19,7 @@ mod mistakes;
 mod others;
 mod pair;
 mod planning;
+mod pooled;
 mod processes;
 mod stacks;
 mod watching;

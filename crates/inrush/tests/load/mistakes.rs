@@ -19,6 +19,16 @@ fn impossible_arrivals_are_named_with_the_reason() {
 }
 
 #[test]
+fn thread_numbers_without_use_are_refused() {
+    check(&["--threads=1000000"], &["--threads 1000000: this process may use ", " CPUs; expected 1 to "]);
+}
+
+#[test]
+fn control_characters_of_a_mistake_are_escaped() {
+    check(&["--rate=x\ry"], &["'x\\ry'"]);
+}
+
+#[test]
 fn a_wrong_line_of_a_trace_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");

@@ -5,9 +5,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use assert_cmd::Command;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sys::process::{Child, Program};
 
 use super::closed_port::closed_port;
+use super::common::{eventually, pause};
 use super::{PATIENCE, inrush, refused, said};
 
 /// Answers every request with 200, in a thread per connection. The server ends with the test process.
@@ -84,4 +87,48 @@ fn their_number_has_bounds() {
         &["--processes", "expected 1 to 64, or auto"],
     );
     refused(&["load", "http://127.0.0.1:9/", "--close=abort"], 2, &["--close", "fin, rst"]);
+}
+
+/// The children of a process.
+fn children(of: u32) -> Vec<Pid> {
+    let path = format!("/proc/{of}/task/{of}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// A run of an hour in two processes, one of which is stopped.
+fn run_with_a_stopped_part() -> Child {
+    let url = format!("http://{}/", server());
+    let arguments = ["load", &url, "--rate=20", "--warmup=0", "--duration=1h", "--processes=2"];
+    let run = Program::new(env!("CARGO_BIN_EXE_inrush")).arguments(arguments).start().unwrap();
+    eventually("parts", || children(run.id()).len() == 2);
+    kill_process(children(run.id())[0], Signal::STOP).unwrap();
+    run
+}
+
+/// The exit code of a run that ends, and its messages.
+fn end_of(mut run: Child) -> (Option<i32>, String) {
+    let exit = run.wait(base::Nanos(PATIENCE.as_nanos() as u64)).unwrap().expect("the run ends");
+    let mut said = String::new();
+    run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (exit.status.code(), said)
+}
+
+#[test]
+fn stopped_parts_do_not_keep_the_parent() {
+    let run = run_with_a_stopped_part();
+    run.ask_to_end().unwrap();
+    let (code, said) = end_of(run);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(" of 2 was silent for "), "{said}");
+}
+
+#[test]
+fn second_signals_end_a_run_at_once() {
+    let run = run_with_a_stopped_part();
+    run.ask_to_end().unwrap();
+    pause(base::Nanos::from_millis(700));
+    run.ask_to_end().unwrap();
+    let (code, said) = end_of(run);
+    assert_eq!((code, said.trim()), (Some(1), "inrush: ended by a second signal, without a result"));
 }

@@ -32,8 +32,8 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>) -> Metrics {
     if load.offered_per_s > 0.0 {
         put("good_share", load.goodput_per_s / load.offered_per_s);
     }
-    if load.due() > 0 {
-        put("in_flight_share", load.due_in_flight() as f64 / load.due() as f64);
+    if load.offered > 0 {
+        put("in_flight_share", load.in_flight_at_end as f64 / load.offered as f64);
     }
     for (outcome, count) in load.outcomes.iter() {
         put(&format!("outcome_{}_per_s", outcome.name()), per_s(count));
@@ -221,7 +221,7 @@ mod tests {
         let none = Distribution::default();
         let load = json!({
             "schema": record::load::SCHEMA, "duration_s": 1.0, "offered": 14, "in_flight_at_end": 4,
-            "not_due_at_end": 2, "outcomes": { "ok": 10 },
+            "outcomes": { "ok": 10 },
             "connections": { "attempted": 10, "established": 10, "sockets_peak": 1 },
             "offered_per_s": 10.0, "sent_per_s": 10.0, "replies_per_s": 10.0, "goodput_per_s": 10.0,
             "content_bytes_per_s": 0.0, "latency_intended_ns": none, "latency_sent_ns": none, "connect_ns": none,
@@ -243,7 +243,7 @@ mod tests {
         };
         let metrics = of_load(&seen, None);
         assert_eq!((metrics["accepts_per_s"], metrics["replies_per_s"]), (7.5, 10.0));
-        assert_eq!(metrics["in_flight_share"], 2.0 / 12.0, "requests that are not due do not count");
+        assert_eq!(metrics["in_flight_share"], 4.0 / 14.0);
     }
 
     #[test]

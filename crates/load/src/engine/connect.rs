@@ -29,11 +29,18 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             requests = draws.between(1, requests.into()) as u32;
         }
         let story = self.story(&draws);
-        let account = self.metrics.ledger.offer(requests, self.settings.counted.contains(intended));
-        self.metrics.recorder.offered(requests);
-        let users = self.users(intended);
-        let mut session =
-            Session { account, draws, request, intended, retries: 0, frees_place: true, story, users };
+        let measured = self.settings.counted.contains(intended);
+        let mut session = Session {
+            left: requests,
+            account: Some(self.metrics.offer(1, measured)),
+            draws,
+            request,
+            intended,
+            retries: 0,
+            frees_place: true,
+            story,
+            users: self.users(intended),
+        };
         session.write_request(&self.settings, self.clock.wall());
         let now = self.clock.now();
         let lateness = now.saturating_sub(intended);
@@ -43,8 +50,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if lateness > LATENESS_P99_MAX {
             self.crowded_until = now.saturating_add(self.settings.connect_timeout);
         }
-        let measured = session.account.measured();
-        if self.connect(session, now) {
+        if self.assign(session, now) {
             self.metrics.recorder.late(lateness, measured);
         }
     }
@@ -77,18 +83,19 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Ok(socket) => socket,
             Err(error) => return self.cannot_connect(session, &error, now),
         };
-        self.metrics.attempted(session.account.measured());
+        self.metrics.attempted(session.is_counted(self.settings.counted));
         let phase = Phase::Connecting { since: now };
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head(session.request));
         let hasher = self.settings.expected.hasher();
-        let wire = Wire::new(socket, self.settings.tls);
+        let (wire, is_kept) = (Wire::new(socket, self.settings.tls), self.pool.is_some());
         let connection = Connection {
             wire,
             session,
             phase,
             reader,
             hasher,
+            is_kept,
             has_replied: false,
             unsent: 0,
             http2: None,
@@ -102,7 +109,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Abandons a connect that timed out and gives its socket to another session. The key stays.
     fn replace(&mut self, key: Key, session: Session, now: Nanos) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
-        let measured = session.account.measured();
+        let measured = session.is_counted(self.settings.counted);
         connection.reader.expect_head(self.settings.workload.answers_head(session.request));
         let abandoned = std::mem::replace(&mut connection.session, session);
         connection.phase = Phase::Connecting { since: now };
@@ -121,7 +128,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     fn cannot_connect(&mut self, session: Session, error: &io::Error, now: Nanos) -> bool {
         let outcome = connect_failure(error);
         let attempted = !outcome.is_client_limit();
-        self.metrics.attempted(attempted && session.account.measured());
+        self.metrics.attempted(attempted && session.is_counted(self.settings.counted));
         self.end_session(session, outcome, now);
         attempted
     }
@@ -141,7 +148,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Ok(0) => {}
             Ok(_) => {
                 let Some(connection) = self.connections.get(key) else { return };
-                let measured = connection.session.account.measured();
+                let measured = connection.session.is_counted(self.settings.counted);
                 self.connections.has_connected(key);
                 self.metrics.established(now.saturating_sub(since), measured);
                 self.connected(key, now);
@@ -188,13 +195,21 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         Some(connection.session)
     }
 
-    /// Ends a session: its unfinished requests all get this outcome, and the retry policy may offer them
-    /// again.
+    /// Ends a session: the request in progress gets this outcome, and so do the others as far as they fall due, unless the
+    /// retry policy offers them again.
     pub(super) fn end_session(&mut self, session: Session, outcome: Outcome, now: Nanos) {
+        let again = Again::rest(&session, now);
+        self.end_rest(session, again, outcome, now);
+    }
+
+    /// Ends what is left of a session: `again`, of which no request is under way but the one with the session's account.
+    pub(super) fn end_rest(&mut self, mut session: Session, again: Again, outcome: Outcome, now: Nanos) {
+        let counted = self.settings.counted.contains(again.intended);
+        let account = session.account.take().unwrap_or_else(|| self.metrics.offer(1, counted));
+        self.metrics.end(account, outcome, None);
         let name = self.settings.workload.name_of(session.request);
-        self.metrics.named(name, outcome, session.intended, now);
-        self.over(&session, Again::rest(&session, now), outcome, now);
-        self.metrics.end(session.account, outcome);
+        self.metrics.named(name, outcome, again.intended, now);
+        self.over(&session, again, outcome, now);
     }
 }
 
@@ -286,11 +301,14 @@ mod tests {
             let mut engine =
                 Engine::new(clock.clone(), origin, Settings::of(&plan), schedule, seeds, sockets);
             (0..100).for_each(|_| engine.start_sessions(Nanos::ZERO));
-            engine.metrics.ledger.all().offered()
+            let keys = engine.connections.keys();
+            let left =
+                |key: &Key| engine.connections.get(*key).map_or(0, |connection| connection.session.left);
+            keys.iter().map(left).sum::<u32>()
         };
         let new = || Schedule::closed(clients.get(), Nanos::ZERO);
         assert_eq!(offered(new()), 400 * 20);
-        let mean = offered(new().with_clients_in_mid_session()) as f64 / 400.0;
+        let mean = f64::from(offered(new().with_clients_in_mid_session())) / 400.0;
         // The mean of 1 to 20 is 10.5; that of 400 draws has a standard error of 0.29.
         assert!((9.3..11.7).contains(&mean), "{mean}");
     }

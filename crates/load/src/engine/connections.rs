@@ -3,11 +3,14 @@
 //! Invariant: a connection is in `connecting` exactly while it is connecting, and in `awaiting` exactly while it awaits a
 //! reply; over HTTP/2, while its requests await a stream.
 
+mod pool;
+
 use base::{Key, Nanos, Slab};
 
 use super::deadlines::Deadlines;
 use super::session::Connection;
 use crate::measurement::thread_metrics::Held;
+pub(super) use pool::Pool;
 
 /// Connections, by key.
 pub(super) struct Connections<S> {

@@ -6,7 +6,8 @@
 
 use base::{Clock, Nanos};
 
-use super::session::Phase;
+use super::connections::Pool;
+use super::session::Session;
 use super::{Ending, Engine};
 use crate::engine::handover::Role;
 use crate::engine::transport::Transport;
@@ -47,7 +48,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             Role::Whole | Role::Handler(_) => 0,
         };
         let waiting = self.connections.connecting() + self.connections.awaiting() + self.streams.len();
-        let on_their_way = waiting + to_hand_over;
+        let for_a_connection = self.pool.as_ref().map_or(0, Pool::waiting);
+        let on_their_way = waiting + to_hand_over + for_a_connection;
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
 
@@ -69,14 +71,20 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 self.leave_in_flight(key, ending.at);
             }
             let Some(connection) = self.connections.remove(key) else { continue };
-            let session = connection.session;
-            let due = u32::from(!matches!(connection.phase, Phase::Thinking { .. }));
-            self.metrics.recorder.unanswered(due, window.contains(session.intended));
-            self.metrics.ledger.in_flight(session.account, due);
+            let Session { account, intended, .. } = connection.session;
+            if let Some(account) = account {
+                self.metrics.recorder.unanswered(1, window.contains(intended));
+                self.metrics.ledger.in_flight(account);
+            }
             self.transport.close(connection.wire.socket);
         }
+        for session in self.pool.take().into_iter().flat_map(|mut pool| pool.take_waiting()) {
+            let Session { account: Some(account), intended, .. } = session else { continue };
+            self.metrics.recorder.unanswered(1, window.contains(intended));
+            self.metrics.ledger.in_flight(account);
+        }
         for again in self.retries.take_all() {
-            self.leave_unanswered(&again);
+            self.leave_unanswered(&again, None);
         }
         let report = ThreadReport { given_up, unsent_packets, ..self.metrics.close(ending.at, held, tell) };
         let clock = &self.clock;

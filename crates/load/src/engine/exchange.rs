@@ -36,6 +36,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         match connection.phase {
             Phase::Connecting { .. } => self.connect_ready(key),
             Phase::Sharing => self.streams_ready(key),
+            Phase::Idle => self.idle_ready(key),
             Phase::Thinking { .. } => {
                 if connection.wire.is_quiet(&mut self.transport, &mut self.scratch) {
                     return;
@@ -85,7 +86,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let handshake = connection.wire.handshake_ended()?;
         let now = self.clock.now();
         connection.phase = Phase::Awaiting { sent: now };
-        let measured = connection.session.account.measured();
+        let measured = connection.session.is_counted(self.settings.counted);
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
         self.metrics.recorder.handshake(handshake, measured);
         Some(now)
@@ -113,8 +114,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.metrics.named(workload.name_of(session.request), outcome, intended, now);
         self.enter_reply(reply, outcome, intended, sent, now);
         let Some(connection) = self.connections.get_mut(key) else { return };
-        self.metrics.ledger.end_one(&mut connection.session.account, outcome, Some(reply.status));
-        self.metrics.recorder.ended(outcome, 1);
+        connection.session.left -= 1;
+        if let Some(account) = connection.session.account.take() {
+            self.metrics.end(account, outcome, Some(reply.status));
+        }
         self.go_on(key, persistent, outcome, now);
     }
 
@@ -127,7 +130,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         sent: Nanos,
         now: Nanos,
     ) {
-        self.metrics.recorder.reply(now, reply.status);
+        self.metrics.recorder.reply(now, intended, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(intended);
             let correct = Correct {
@@ -144,7 +147,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// next request.
     fn go_on(&mut self, key: Key, persistent: bool, outcome: Outcome, now: Nanos) {
         let Some(connection) = self.connections.get(key) else { return };
-        if connection.session.account.left() == 0 {
+        if connection.session.left == 0 && connection.is_kept {
+            return self.reuse(key, persistent, outcome, now);
+        }
+        if connection.session.left == 0 {
             if let Some(session) = self.close(key) {
                 self.over(&session, Again::one(&session), outcome, now);
             }
@@ -187,14 +193,23 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if connection.phase == Phase::Sharing {
             return self.streams_due(key, now);
         }
+        let session = &mut connection.session;
+        session.account = Some(self.metrics.offer(1, self.settings.counted.contains(session.intended)));
         if connection.phase == (Phase::Thinking { over: true }) {
             return self.reconnect(key, now);
         }
+        self.send_next(key, now);
+    }
+
+    /// Sends the request that is next on an established connection.
+    pub(super) fn send_next(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
         match transmit(&mut self.transport, self.settings.workload, connection) {
             Ok(0) => {
                 // Earlier requests, already answered, still fill the socket's buffer: no byte of this one
                 // went out.
-                connection.unsent = connection.session.request_bytes(self.settings.workload).len() as u32;
+                let bytes = connection.session.request_bytes(self.settings.workload, connection.is_last());
+                connection.unsent = bytes.len() as u32;
                 self.await_reply(key, now);
             }
             Ok(_) => self.await_reply(key, now),
@@ -233,7 +248,7 @@ pub(super) fn transmit<T: Transport>(
     workload: &Workload,
     connection: &mut Connection<T::Socket>,
 ) -> io::Result<usize> {
-    let bytes = connection.session.request_bytes(workload);
+    let bytes = connection.session.request_bytes(workload, connection.is_last());
     let rest = match connection.unsent {
         0 => bytes,
         unsent => &bytes[bytes.len() - unsent as usize..],

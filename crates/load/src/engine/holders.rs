@@ -196,15 +196,14 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
 
     fn connect(&mut self, intended: Nanos, now: Nanos) {
         let request = self.settings.workload.pick(&mut self.draws);
-        let account = self.metrics.ledger.offer(1, self.settings.counted.contains(intended));
-        self.metrics.recorder.offered(1);
+        let account = self.metrics.offer(1, self.settings.counted.contains(intended));
         let key = self.connections.next_key();
         let socket = match self.transport.connect(key) {
             Ok(socket) => socket,
             Err(error) => return self.not_connected(account, &error, now),
         };
-        self.metrics.attempted(account.measured());
-        self.metrics.recorder.late(now.saturating_sub(intended), account.measured());
+        self.metrics.attempted(account.is_counted());
+        self.metrics.recorder.late(now.saturating_sub(intended), account.is_counted());
         let mut reader = Reader::new();
         reader.expect_head(self.settings.workload.answers_head(request));
         self.connections.insert(Connection {
@@ -228,7 +227,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
 
     fn not_connected(&mut self, account: Account, error: &io::Error, now: Nanos) {
         let outcome = connect_failure(error);
-        self.metrics.attempted(!outcome.is_client_limit() && account.measured());
+        self.metrics.attempted(!outcome.is_client_limit() && account.is_counted());
         self.end_account(account, outcome);
         self.come_back(outcome, now);
     }
@@ -238,13 +237,13 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         if outcome != Outcome::Ok {
             self.without_latency(&account);
         }
-        self.metrics.end(account, outcome);
+        self.metrics.end(account, outcome, None);
     }
 
     /// Counts a request that has no latency. An idle client sends no request, so it cannot be unanswered.
     fn without_latency(&mut self, account: &Account) {
         if !matches!(self.manner, Manner::Idle { .. }) {
-            self.metrics.recorder.unanswered(account.left(), account.measured());
+            self.metrics.recorder.unanswered(account.requests(), account.is_counted());
         }
     }
 
@@ -298,7 +297,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
         for key in keys {
             let Some(connection) = self.connections.remove(key) else { continue };
             self.without_latency(&connection.account);
-            self.metrics.ledger.in_flight(connection.account, 1);
+            self.metrics.ledger.in_flight(connection.account);
             self.transport.close(connection.wire.socket);
         }
         let report = ThreadReport { unsent_packets, ..self.metrics.close(end, held, tell) };

@@ -7,6 +7,7 @@ use base::{Key, Nanos, Slab};
 use http2::client::End;
 
 use super::deadlines::Deadlines;
+use crate::measurement::ledger::Account;
 use crate::plan::digest::Hasher;
 use crate::plan::requests::RequestId;
 
@@ -25,6 +26,8 @@ pub(super) struct Multiplex {
 /// A request under way.
 pub(super) struct Stream {
     pub connection: Key,
+    /// The request's account, until its end.
+    pub account: Option<Account>,
     pub request: RequestId,
     pub intended: Nanos,
     pub sent: Nanos,

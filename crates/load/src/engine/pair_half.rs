@@ -124,12 +124,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Handover { intended, sent, request, unsent, measured } = handover;
         let account = Account::taken_on(measured);
         let Some(socket) = socket.and_then(|descriptor| self.transport.adopt(descriptor)) else {
-            self.metrics.recorder.unanswered(account.left(), account.measured());
-            return self.metrics.end(account, Outcome::NoDescriptor);
+            self.metrics.recorder.unanswered(1, measured);
+            return self.metrics.end(account, Outcome::NoDescriptor, None);
         };
         let draws = Draws::new(intended.0);
         let session = Session {
-            account,
+            left: 1,
+            account: Some(account),
             draws,
             request,
             intended,
@@ -147,6 +148,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             reader,
             hasher: self.settings.expected.hasher(),
             example: Example::default(),
+            is_kept: false,
             has_replied: false,
             unsent,
             http2: None,
@@ -166,7 +168,7 @@ fn of<S>(connection: &Connection<S>, sent: Nanos) -> Handover {
         sent,
         request: session.request,
         unsent: *unsent,
-        measured: session.account.measured(),
+        measured: session.account.as_ref().is_some_and(Account::is_counted),
     }
 }
 

@@ -21,7 +21,7 @@ impl Again {
 
     pub(super) fn of(session: &Session) -> Again {
         Again {
-            requests: session.account.left(),
+            requests: session.left,
             request: session.request,
             draws: session.draws,
             intended: session.intended,
@@ -35,7 +35,7 @@ impl Again {
         // The retry has its own draws and takes none from the session: the session's requests must not depend
         // on the server's replies.
         let draws = Draws::new(!session.draws.clone().bits());
-        let frees_place = session.frees_place && session.account.left() == 0;
+        let frees_place = session.frees_place && session.left == 0;
         Again { requests: 1, draws, frees_place, ..Again::of(session) }
     }
 
@@ -61,7 +61,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Ends a session and frees its place, unless its connect has done so. The place of a request that will be offered
     /// again stays busy until that ends.
     pub(super) fn over(&mut self, session: &Session, again: Again, outcome: Outcome, now: Nanos) {
-        if !self.retry(again, outcome, now) && session.frees_place {
+        if !self.retry(again, outcome, now) {
+            self.give_place_back(session, now);
+        }
+    }
+
+    /// Frees the place of a session that has ended, unless its connect has done so.
+    pub(super) fn give_place_back(&mut self, session: &Session, now: Nanos) {
+        if session.frees_place {
             self.free_place(session.request, session.draws, now);
         }
     }
@@ -82,24 +89,39 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.schedule.free(now.saturating_add(self.settings.workload.think_time(request, &mut draws)));
     }
 
-    /// Queues ended requests to be offered again, if outcome and policy allow it, and returns true if it did.
-    /// Failed requests without a retry have no latency, as far as they were due before the run's end.
+    /// Queues requests to be offered again, if outcome and policy allow it, and returns true if it did. The first of them
+    /// has ended. Failed requests without a retry have no latency, as far as they fall due before the run's end.
     pub(super) fn retry(&mut self, again: Again, outcome: Outcome, now: Nanos) -> bool {
         if outcome == Outcome::Ok {
             return false;
         }
         let is_retried = Retry::is_worth_it(outcome) && self.retries.put_in(again.clone(), now);
         if !is_retried {
-            self.leave_unanswered(&again);
+            self.leave_unanswered(&again, Some(outcome));
         }
         is_retried
     }
 
-    /// Enters requests that will have no answer.
-    pub(super) fn leave_unanswered(&mut self, again: &Again) {
+    /// Enters requests that will have no answer. The first of them has ended; the others end with the session's outcome,
+    /// or are in flight at the run's end. The client of a closed loop makes no request before the reply to the last one.
+    pub(super) fn leave_unanswered(&mut self, again: &Again, outcome: Option<Outcome>) {
         let window = self.settings.window;
-        for (due, requests) in again.due_before(window.until, self.settings.workload) {
+        let is_closed = self.schedule.busy() == Some(Busy::Whole);
+        let mut due = again.due_before(window.until, self.settings.workload);
+        if is_closed {
+            due = vec![(again.intended, 1)];
+        }
+        let mut ended = 1;
+        for (due, requests) in due {
             self.metrics.recorder.unanswered(requests, window.contains(due));
+            let rest = requests - std::mem::take(&mut ended);
+            if rest > 0 {
+                let account = self.metrics.offer(rest, self.settings.counted.contains(due));
+                match outcome {
+                    Some(outcome) => self.metrics.end(account, outcome, None),
+                    None => self.metrics.ledger.in_flight(account),
+                }
+            }
         }
     }
 
@@ -107,13 +129,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn start_retries(&mut self, now: Nanos) {
         for _ in 0..STARTS_PER_TURN {
             let Some((due, again)) = self.retries.take(now) else { break };
-            let account =
-                self.metrics.ledger.offer_again(again.requests, self.settings.counted.contains(due));
-            self.metrics.recorder.offered_again(again.requests);
-            let users = self.users(again.intended);
+            let counted = self.settings.counted.contains(due);
             let session = Session {
-                account,
-                users,
+                left: again.requests,
+                account: Some(self.metrics.offer_again(counted)),
+                users: self.users(again.intended),
                 // Requests of a script are not retried.
                 story: None,
                 draws: again.draws,
@@ -123,7 +143,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 frees_place: again.frees_place,
             };
             // Sessions may have connected in this turn after `now`, and deadlines are set in order.
-            self.connect(session, self.clock.now());
+            self.assign(session, self.clock.now());
         }
     }
 }

@@ -13,12 +13,16 @@ use crate::measurement::thread_metrics::failures::Example;
 use crate::plan::digest::Hasher;
 use crate::plan::draws::Draws;
 use crate::plan::requests::{RequestId, Workload};
+use crate::plan::window::Window;
 use story::Story;
 
 /// A client's sequence of requests. A session outlives a connection that the server closes between two
 /// requests.
 pub(super) struct Session {
-    pub account: Account,
+    /// Requests that have not ended, the one in progress or the next one among them.
+    pub left: u32,
+    /// The account of the request in progress, or of the next one if it has fallen due.
+    pub account: Option<Account>,
     pub draws: Draws,
     /// The request in progress, or the next one.
     pub request: RequestId,
@@ -38,23 +42,28 @@ impl Session {
     /// Writes the next request, if its bytes are the session's own.
     pub fn write_request(&mut self, settings: &Settings<'_>, wall: WallTime) {
         let (Some(story), Some(script)) = (&mut self.story, settings.workload.script()) else { return };
-        let last = self.account.left() == 1;
+        let last = self.left == 1 && settings.kept_connections.is_none();
         story.write(script, self.request, last, settings.tls.is_some(), wall);
     }
 
-    /// The bytes of the request in progress.
-    pub fn request_bytes<'a>(&'a self, workload: &'a Workload) -> &'a [u8] {
+    /// The bytes of the request in progress; `last` if it is the last one on its connection.
+    pub fn request_bytes<'a>(&'a self, workload: &'a Workload, last: bool) -> &'a [u8] {
         match &self.story {
-            None => workload.bytes(self.request, self.account.left() == 1),
+            None => workload.bytes(self.request, last),
             Some(story) => story.request(),
         }
+    }
+
+    /// Returns true if the request in progress, or else the next one, belongs to the ledger. Its connection counts with it.
+    pub fn is_counted(&self, counted: Window) -> bool {
+        self.account.as_ref().map_or_else(|| counted.contains(self.intended), Account::is_counted)
     }
 }
 
 /// The state of a connection.
 ///
 /// ```text
-///   Connecting --> Awaiting <--> Thinking          over HTTP/2: Connecting --> Sharing
+///   Connecting --> Awaiting <--> Thinking or Idle          over HTTP/2: Connecting --> Sharing
 /// ```
 ///
 /// Every state can end with the connection closed, and the session over or moved to another connection.
@@ -69,6 +78,8 @@ pub(super) enum Phase {
     Thinking { over: bool },
     /// Established, over HTTP/2: streams share it.
     Sharing,
+    /// Kept, and without a request.
+    Idle,
 }
 
 /// One connection over a transport's socket.
@@ -80,6 +91,8 @@ pub(super) struct Connection<S> {
     pub hasher: Hasher,
     /// The reply under way, if it is the first failed one of its kind.
     pub example: Example,
+    /// True for a connection that requests share: it stays open after its session.
+    pub is_kept: bool,
     /// True after a reply on this connection. If the server then closes it before another reply begins, the
     /// request may be repeated on a new connection (RFC 9112, 9.3.1).
     pub has_replied: bool,
@@ -90,6 +103,11 @@ pub(super) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
+    /// Returns true if the request in progress is the last one on this connection.
+    pub fn is_last(&self) -> bool {
+        self.session.left == 1 && !self.is_kept
+    }
+
     /// Returns true while the connection waits for room in the socket.
     pub fn is_sending(&self) -> bool {
         let has_output = self.http2.as_ref().is_some_and(|http2| !http2.client.output().is_empty());

@@ -88,7 +88,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let client = http2::client::Connection::new();
         connection.http2 =
             Some(Box::new(Multiplex { client, wakes: None, is_blocked: false, is_over: false }));
-        let measured = connection.session.account.measured();
+        let measured = connection.session.is_counted(self.settings.counted);
         self.transport.watch(&connection.wire.socket, key, true);
         self.connections.has_connected(key);
         self.metrics.established(now.saturating_sub(since), measured);
@@ -138,7 +138,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 Event::Ended(stream, end) => ended.push((stream, end)),
             });
             if let Some(handshake) = wire.handshake_ended() {
-                self.metrics.recorder.handshake(handshake, session.account.measured());
+                self.metrics.recorder.handshake(handshake, session.is_counted(self.settings.counted));
                 if !wire.allows_http2() {
                     return Err(Outcome::NotHttp2);
                 }
@@ -177,7 +177,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let open = http2.client.streams();
             let has_room = open < most && http2.client.can_open() && !wire.is_handshaking();
             let due = session.next_due().filter(|due| has_room && self.has_come(*due, now));
-            let Some(intended) = due.filter(|_| session.account.left() as usize > open) else { return };
+            let Some(intended) = due.filter(|_| session.left as usize > open) else { return };
             self.begin_stream(key, intended, now);
         }
     }
@@ -186,10 +186,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let workload = self.settings.workload;
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Connection { session, http2: Some(http2), .. } = connection else { return };
+        let counted = self.settings.counted.contains(intended);
+        let account = Some(session.account.take().unwrap_or_else(|| self.metrics.offer(1, counted)));
         let Session { request, retries, .. } = *session;
         let think = session.advance(intended, workload);
         let hasher = self.settings.expected.hasher();
-        let stream = Stream { connection: key, request, intended, sent: now, retries, think, hasher };
+        let stream =
+            Stream { connection: key, account, request, intended, sent: now, retries, think, hasher };
         let stream = self.streams.open(stream, now.saturating_add(self.settings.request_timeout));
         http2.client.open(
             stream,
@@ -222,7 +225,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get(key) else { return };
         let Connection { session, http2: Some(http2), .. } = connection else { return };
         let open = http2.client.streams();
-        let due = session.next_due().filter(|_| session.account.left() as usize > open);
+        let due = session.next_due().filter(|_| session.left as usize > open);
         if open == 0 && due.is_some() && http2.client.is_spent() && !http2.is_over {
             return self.streams_lost(key, Outcome::Reset);
         }
@@ -266,22 +269,31 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             End::Reset => (Outcome::StreamReset, None),
             End::Unprocessed => (Outcome::GoAway, None),
         };
-        self.end_stream(key, &stream, outcome, status, now);
+        self.end_stream(key, stream, outcome, status, now);
     }
 
     /// Enters the end of a stream in the ledger. Ends the session with its last request, or offers the request again.
-    fn end_stream(&mut self, key: Key, stream: &Stream, outcome: Outcome, status: Option<u16>, now: Nanos) {
+    fn end_stream(
+        &mut self,
+        key: Key,
+        mut stream: Stream,
+        outcome: Outcome,
+        status: Option<u16>,
+        now: Nanos,
+    ) {
+        if let Some(account) = stream.account.take() {
+            self.metrics.end(account, outcome, status);
+        }
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.has_replied |= status.is_some();
         let session = &mut connection.session;
-        self.metrics.ledger.end_one(&mut session.account, outcome, status);
-        self.metrics.recorder.ended(outcome, 1);
         let name = self.settings.workload.name_of(stream.request);
         self.metrics.named(name, outcome, stream.intended, now);
+        session.left -= 1;
         if let Some(users) = &mut session.users {
             users.push(Reverse(now + stream.think));
         }
-        if session.account.left() > 0 {
+        if session.left > 0 {
             let again = stream.again(session, false);
             self.retry(again, outcome, now);
             return;
@@ -309,7 +321,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             if let Some(Connection { http2: Some(http2), .. }) = self.connections.get_mut(key) {
                 http2.client.cancel(place);
             }
-            self.end_stream(key, &stream, outcome, None, now);
+            self.end_stream(key, stream, outcome, None, now);
             match outcome {
                 Outcome::Dropped => self.break_off(key, outcome, now),
                 // Streams may have begun in this turn after `now`, and deadlines are set in order.
@@ -354,9 +366,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn break_off(&mut self, key: Key, outcome: Outcome, now: Nanos) {
         let streams = self.take_streams(key);
         let Some(session) = self.close(key) else { return };
-        let rest = session.account.left() - streams.len() as u32;
-        for (place, stream) in streams.iter().enumerate() {
-            let is_last = rest == 0 && place + 1 == streams.len();
+        let rest = session.left - streams.len() as u32;
+        let count = streams.len();
+        for (place, mut stream) in streams.into_iter().enumerate() {
+            let is_last = rest == 0 && place + 1 == count;
+            if let Some(account) = stream.account.take() {
+                self.metrics.end(account, outcome, None);
+            }
             let again = stream.again(&session, is_last);
             if is_last {
                 self.over(&session, again, outcome, now);
@@ -366,9 +382,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         if rest > 0 {
             let again = Again { requests: rest, ..Again::rest(&session, now) };
-            self.over(&session, again, outcome, now);
+            match session.next_due() {
+                Some(_) => self.end_rest(session, again, outcome, now),
+                // All users of the client wait for a reply, so none of the rest is due.
+                None => self.give_place_back(&session, now),
+            }
         }
-        self.metrics.end(session.account, outcome);
     }
 
     /// Removes the open streams of a connection.
@@ -384,15 +403,29 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let streams = self.take_streams(key);
         let Some(connection) = self.connections.get(key) else { return };
         let session = &connection.session;
-        let rest = session.account.left() - streams.len() as u32;
-        let waiting = session.due_before(until, rest, self.settings.workload);
-        let mut count = 0;
-        for (due, requests) in streams.iter().map(|stream| (stream.intended, 1)).chain(waiting) {
-            self.metrics.recorder.unanswered(requests, self.settings.window.contains(due));
-            count += requests;
+        let rest = session.left - streams.len() as u32;
+        let mut waiting = session.due_before(until, rest, self.settings.workload).into_iter();
+        for stream in streams {
+            self.metrics.recorder.unanswered(1, self.settings.window.contains(stream.intended));
+            stream.account.into_iter().for_each(|account| self.metrics.ledger.in_flight(account));
         }
-        if let Some(session) = self.close(key) {
-            self.metrics.ledger.in_flight(session.account, count);
+        let Some(mut session) = self.close(key) else { return };
+        if let Some(account) = session.account.take() {
+            // The first of those that wait has its account already.
+            let (due, requests) = waiting.next().unwrap_or((session.intended, 1));
+            self.metrics.recorder.unanswered(1, self.settings.window.contains(due));
+            self.metrics.ledger.in_flight(account);
+            self.leave_waiting([(due, requests - 1)]);
+        }
+        self.leave_waiting(waiting);
+    }
+
+    /// Enters requests that are due, and that the run's end has kept from being made.
+    fn leave_waiting(&mut self, waiting: impl IntoIterator<Item = (Nanos, u32)>) {
+        for (due, requests) in waiting {
+            self.metrics.recorder.unanswered(requests, self.settings.window.contains(due));
+            let account = self.metrics.offer(requests, self.settings.counted.contains(due));
+            self.metrics.ledger.in_flight(account);
         }
     }
 }

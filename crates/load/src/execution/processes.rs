@@ -13,7 +13,7 @@
 //!
 //! The parent adds up counts and histograms, so the result equals that of a single process. Only the parent
 //! prints. A part that ends without its report makes the run fail, because the run then did not offer the
-//! requested load.
+//! requested load. A part that falls silent is killed ([`Watch`]), so that the parent ends too.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -43,6 +43,10 @@ const HEAD_START_EACH: Nanos = Nanos::from_millis(20);
 
 /// The longest sleep of the parent; a request to stop is noticed after it.
 const TICK: Nanos = Nanos::from_millis(50);
+
+/// A part that works ends within this time after it was told to: it waits 1 s for replies on their way. A silence may
+/// be longer by this time than a run explains.
+const GRACE: Nanos = Nanos::from_secs(5);
 
 /// Carries out the assignment of this process and writes its lines to `out`. Blocks until the planned end or
 /// until `stop` is raised; a handler blocks until its establisher has ended.
@@ -110,26 +114,32 @@ pub fn run_in_processes(
             scope.spawn(move || read(index as u32, stdout, stderr, &sender));
         }
         drop(sender);
+        let watched = &children;
         let (mut reports, mut reported, mut failure) = (Reports::of(plan), 0, None);
-        let mut told_to_end = false;
+        let mut watch = Watch::new(plan, count);
         loop {
             match receiver.recv_timeout(TICK.into()) {
-                Ok((process, Ok(Line::Interval(told)))) => gathering.hear(process, *told),
-                Ok((_, Ok(Line::Reports(of_part)))) => {
-                    reports.merge(&of_part);
-                    reported += 1;
+                Ok((process, line)) => {
+                    watch.heard[process as usize] = RealClock.now();
+                    match line {
+                        Ok(Line::Interval(told)) => gathering.hear(process, *told),
+                        Ok(Line::Reports(of_part)) => {
+                            reports.merge(&of_part);
+                            reported += 1;
+                            watch.heard[process as usize] = Nanos::MAX;
+                        }
+                        Err(error) => drop(failure.get_or_insert(error)),
+                    }
                 }
-                Ok((_, Err(error))) => {
-                    failure.get_or_insert(error);
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(silent) = watch.silent(watched) {
+                        failure.get_or_insert(silent);
+                    }
                 }
-                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let is_over = stop.is_requested() || given_up.is_requested() || failure.is_some();
-            if is_over && !told_to_end {
-                told_to_end = true;
-                let told = children.iter().try_for_each(Child::ask_to_end);
-                told.map_err(LoadError::system("ending a part of the generator"))?;
+            if stop.is_requested() || given_up.is_requested() || failure.is_some() {
+                watch.ask_to_end(watched).map_err(LoadError::system("ending a part of the generator"))?;
             }
         }
         let missing = || io::Error::other(format!("only {reported} of {count} have reported"));
@@ -139,4 +149,44 @@ pub fn run_in_processes(
         }
     });
     Ok(gathering.result(reports?))
+}
+
+/// The parent's patience with its parts. A part tells of each interval, so silence means that it is stopped or stuck.
+struct Watch {
+    /// The time at which each part was last heard; [`Nanos::MAX`] after its report.
+    heard: Vec<Nanos>,
+    /// The longest silence of a part that works.
+    most: Nanos,
+    /// The time at which the parts were told to end.
+    told_to_end: Option<Nanos>,
+}
+
+impl Watch {
+    fn new(plan: &Plan, count: u32) -> Watch {
+        let most = plan.config.interval.saturating_add(plan.longest_wait()).saturating_add(GRACE);
+        Watch { heard: vec![RealClock.now(); count as usize], most, told_to_end: None }
+    }
+
+    /// Tells the parts to end, once.
+    fn ask_to_end(&mut self, parts: &[Child]) -> io::Result<()> {
+        if self.told_to_end.is_some() {
+            return Ok(());
+        }
+        self.told_to_end = Some(RealClock.now());
+        parts.iter().try_for_each(Child::ask_to_end)
+    }
+
+    /// Kills the parts if one was silent for too long, and names it. The parts that have ended are not affected.
+    fn silent(&self, parts: &[Child]) -> Option<io::Error> {
+        let now = RealClock.now();
+        let until = |heard: Nanos| match self.told_to_end {
+            Some(told) => told.saturating_add(GRACE),
+            None => heard.saturating_add(self.most),
+        };
+        let (part, heard) = self.heard.iter().enumerate().find(|(_, heard)| now > until(**heard))?;
+        // A child of this user can be killed; one that has ended already is no error.
+        parts.iter().for_each(|child| drop(child.kill()));
+        let silence = now.saturating_sub(*heard).approximate();
+        Some(io::Error::other(format!("part {} of {} was silent for {silence}", part + 1, parts.len())))
+    }
 }

@@ -82,6 +82,8 @@ pub(crate) fn carry_out(
     let populations = populations.filter(|(_, population)| share.of(population.clients()) > 0);
     let members: Vec<Member> =
         populations.map(|(number, _)| Member::Population(number)).chain(lanes).collect();
+    let failed = Stop::new();
+    let should_stop = || should_stop() || failed.is_requested();
     thread::scope(|scope| {
         let (sender, receiver) = channel();
         let mut begin = |member: &Member| {
@@ -93,6 +95,7 @@ pub(crate) fn carry_out(
                 Member::Lane(index) => index,
                 Member::Population(number) => plan.population_thread(number, share),
             });
+            let should_stop = &should_stop;
             let run = move || match member {
                 Member::Lane(index) => {
                     run_lane(plan, Lane { index, count }, start, link, handler, should_stop, &mut tell)
@@ -101,9 +104,14 @@ pub(crate) fn carry_out(
                     run_population(plan, number, share, start, link, should_stop, &mut tell)
                 }
             };
-            (member, scope.spawn(run))
+            let begun = thread::Builder::new().spawn_scoped(scope, run);
+            // The threads that have begun would offer a part of the load.
+            Ok((
+                member,
+                begun.inspect_err(|_| failed.request()).map_err(LoadError::system("starting a thread"))?,
+            ))
         };
-        let threads: Vec<_> = members.iter().map(&mut begin).collect();
+        let threads: Vec<_> = members.iter().map(&mut begin).collect::<Result<_, LoadError>>()?;
         drop(sender);
         receiver.into_iter().for_each(hear);
         let mut reports = Reports::of(plan);

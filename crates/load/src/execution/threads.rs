@@ -64,7 +64,8 @@ pub(crate) fn run_lane(
     };
     let pending_max = plan.pending_max_of(lane.index);
     let share = Share { index: lane.index, count: lane.count };
-    let settings = Settings { rate_peak, pending_max, lane: share, ..Settings::of(plan) };
+    let kept_connections = config.connections.map(|_| pending_max);
+    let settings = Settings { rate_peak, pending_max, kept_connections, lane: share, ..Settings::of(plan) };
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
     sleep_precisely()?;
     let work = Engines { start, settings, schedule, seeds, handler, should_stop, tell };
@@ -187,6 +188,7 @@ pub(crate) fn run_population(
     let clients = share.of(population.clients());
     let settings = Settings {
         workload: &plan.population_workloads[number],
+        kept_connections: None,
         pending_max: clients,
         pending_follows_rate: false,
         rate_peak: None,

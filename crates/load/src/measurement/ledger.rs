@@ -1,10 +1,9 @@
 //! The ledger: every offered request ends in exactly one outcome.
 //!
-//! A session offers all its requests at the moment it is scheduled. A request belongs to the ledger if that moment
-//! lies in the measured window, whenever the request ends. A request that ends reduces its session's [`Account`] by
-//! one. If a session breaks off, the rest of its account gets the outcome that ended it. At the end of the run, the
-//! rest of an account was in flight. The session's requests after the one in progress were not due yet, so no
-//! server failed to answer them.
+//! A request is offered when it falls due, and gets an [`Account`] then. It belongs to the ledger if that moment lies in
+//! the measured window, whenever its session began and whenever the request ends. A session that breaks off makes no
+//! more requests: in an open loop the rest of them fall due all the same, by their think times, and share the outcome that
+//! ended the session. A closed-loop client makes a request only after the reply before it, so its session has no rest.
 //!
 //! A retried request is offered again and gets a new account ([`crate::plan::retry`]). It counts among all requests
 //! like any other, and also among the retries.
@@ -15,30 +14,30 @@
 use record::{Outcome, Outcomes, Statuses};
 use serde::{Deserialize, Serialize};
 
-/// The requests that one session has not ended yet. An account cannot be copied and must not be dropped: it
-/// ends in [`Ledger::end_rest`] or [`Ledger::in_flight`].
+/// Requests that were offered together and have not ended: one, or the rest of a session that broke off. An account
+/// cannot be copied and must not be dropped: it ends in [`Ledger::end`] or [`Ledger::in_flight`].
 #[derive(Debug)]
 pub struct Account {
-    left: u32,
-    measured: bool,
+    requests: u32,
+    counted: bool,
     retry: bool,
 }
 
 impl Account {
-    /// The account of a session of one request that another process has offered and this one has to end. The
-    /// other process drops its account.
-    pub fn taken_on(measured: bool) -> Account {
-        Account { left: 1, measured, retry: false }
+    /// The account of a request that another process has offered and this one has to end. The other process drops its
+    /// account.
+    pub fn taken_on(counted: bool) -> Account {
+        Account { requests: 1, counted, retry: false }
     }
 
-    /// Requests that have not ended.
-    pub fn left(&self) -> u32 {
-        self.left
+    /// The number of requests.
+    pub fn requests(&self) -> u32 {
+        self.requests
     }
 
-    /// Returns true for a session scheduled in the measured window.
-    pub fn measured(&self) -> bool {
-        self.measured
+    /// Returns true for requests that belong to the ledger.
+    pub fn is_counted(&self) -> bool {
+        self.counted
     }
 }
 
@@ -47,13 +46,12 @@ impl Account {
 pub struct Counts {
     offered: u64,
     in_flight_at_end: u64,
-    not_due_at_end: u64,
     outcomes: [u64; Outcome::ALL.len()],
     statuses: Statuses,
 }
 
 impl Counts {
-    /// Requests offered by the sessions scheduled in the window.
+    /// Requests that fell due in the window.
     pub fn offered(&self) -> u64 {
         self.offered
     }
@@ -61,11 +59,6 @@ impl Counts {
     /// Requests that had not ended when the run ended.
     pub fn in_flight_at_end(&self) -> u64 {
         self.in_flight_at_end
-    }
-
-    /// The requests among [`Counts::in_flight_at_end`] that were not due yet.
-    pub fn not_due_at_end(&self) -> u64 {
-        self.not_due_at_end
     }
 
     /// The outcomes of the requests that ended.
@@ -82,7 +75,6 @@ impl Counts {
         self.statuses.merge(&other.statuses);
         self.offered += other.offered;
         self.in_flight_at_end += other.in_flight_at_end;
-        self.not_due_at_end += other.not_due_at_end;
         for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
             *sum += count;
         }
@@ -97,38 +89,28 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the account of a session with this number of requests.
-    pub fn offer(&mut self, requests: u32, measured: bool) -> Account {
-        self.open(Account { left: requests, measured, retry: false })
+    /// Opens the account of requests that fall due now; `counted` if that is in the window.
+    pub fn offer(&mut self, requests: u32, counted: bool) -> Account {
+        self.open(Account { requests, counted, retry: false })
     }
 
-    /// Opens the account of requests that are offered again.
-    pub fn offer_again(&mut self, requests: u32, measured: bool) -> Account {
-        self.open(Account { left: requests, measured, retry: true })
+    /// Opens the account of a request that is offered again.
+    pub fn offer_again(&mut self, counted: bool) -> Account {
+        self.open(Account { requests: 1, counted, retry: true })
     }
 
-    /// Ends one request of a session; the account has at least one left. `status` is that of its reply.
-    pub fn end_one(&mut self, account: &mut Account, outcome: Outcome, status: Option<u16>) {
-        account.left -= 1;
-        self.enter(account, |counts| {
-            counts.outcomes[outcome as usize] += 1;
-            status.into_iter().for_each(|status| counts.statuses.add(status, 1));
-        });
-    }
-
-    /// Ends a session; its remaining requests all get this outcome. Returns their number.
-    pub fn end_rest(&mut self, account: Account, outcome: Outcome) -> u32 {
-        self.enter(&account, |counts| counts.outcomes[outcome as usize] += u64::from(account.left));
-        account.left
-    }
-
-    /// Closes the account of a session that the end of the run interrupted; `due` of its remaining requests
-    /// were due.
-    pub fn in_flight(&mut self, account: Account, due: u32) {
+    /// Ends the requests of an account with this outcome; `status` is that of their reply.
+    pub fn end(&mut self, account: Account, outcome: Outcome, status: Option<u16>) {
+        let requests = u64::from(account.requests);
         self.enter(&account, |counts| {
-            counts.in_flight_at_end += u64::from(account.left);
-            counts.not_due_at_end += u64::from(account.left.saturating_sub(due));
+            counts.outcomes[outcome as usize] += requests;
+            status.into_iter().for_each(|status| counts.statuses.add(status, requests));
         });
+    }
+
+    /// Closes an account that the end of the run interrupted.
+    pub fn in_flight(&mut self, account: Account) {
+        self.enter(&account, |counts| counts.in_flight_at_end += u64::from(account.requests));
     }
 
     /// Adds the ledger of another thread.
@@ -148,16 +130,16 @@ impl Ledger {
     }
 
     fn open(&mut self, account: Account) -> Account {
-        self.enter(&account, |counts| counts.offered += u64::from(account.left));
+        self.enter(&account, |counts| counts.offered += u64::from(account.requests));
         account
     }
 
     /// Makes an entry in the counts that an account belongs to.
     fn enter(&mut self, account: &Account, entry: impl Fn(&mut Counts)) {
-        if account.measured {
+        if account.counted {
             entry(&mut self.all);
         }
-        if account.measured && account.retry {
+        if account.counted && account.retry {
             entry(&mut self.retries);
         }
     }
@@ -194,25 +176,22 @@ mod tests {
         assert_eq!(window.length(), Nanos(10));
     }
 
-    /// An event of a session; its number chooses among the living sessions.
+    /// An event of a request; its number chooses among the living accounts.
     #[derive(Clone, Debug)]
     enum Step {
-        Schedule { requests: u32, measured: bool, retry: bool },
-        Reply { session: usize, outcome: usize },
-        Break { session: usize, outcome: usize },
+        Due { requests: u32, counted: bool, retry: bool },
+        End { account: usize, outcome: usize },
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            (1u32..20, any::<bool>(), any::<bool>()).prop_map(|(requests, measured, retry)| Step::Schedule {
+            (1u32..20, any::<bool>(), any::<bool>()).prop_map(|(requests, counted, retry)| Step::Due {
                 requests,
-                measured,
+                counted,
                 retry
             }),
             (any::<usize>(), 0..Outcome::ALL.len())
-                .prop_map(|(session, outcome)| Step::Reply { session, outcome }),
-            (any::<usize>(), 0..Outcome::ALL.len())
-                .prop_map(|(session, outcome)| Step::Break { session, outcome }),
+                .prop_map(|(account, outcome)| Step::End { account, outcome }),
         ]
     }
 
@@ -225,35 +204,24 @@ mod tests {
             let (mut expected, mut expected_again) = (0u64, 0u64);
             for step in steps {
                 match step {
-                    Step::Schedule { requests, measured, retry } => {
-                        let counted = if measured { u64::from(requests) } else { 0 };
-                        expected += counted;
-                        expected_again += if retry { counted } else { 0 };
+                    Step::Due { requests, counted, retry } => {
+                        let requests = if retry { 1 } else { requests };
+                        let counts = if counted { u64::from(requests) } else { 0 };
+                        expected += counts;
+                        expected_again += if retry { counts } else { 0 };
                         living.push(match retry {
-                            true => ledger.offer_again(requests, measured),
-                            false => ledger.offer(requests, measured),
+                            true => ledger.offer_again(counted),
+                            false => ledger.offer(requests, counted),
                         });
                     }
-                    Step::Reply { session, outcome } if !living.is_empty() => {
-                        let at = session % living.len();
-                        ledger.end_one(&mut living[at], Outcome::ALL[outcome], Some(200));
-                        if living[at].left() == 0 {
-                            living.swap_remove(at);
-                        }
+                    Step::End { account, outcome } if !living.is_empty() => {
+                        let account = living.swap_remove(account % living.len());
+                        ledger.end(account, Outcome::ALL[outcome], Some(200));
                     }
-                    Step::Break { session, outcome } if !living.is_empty() => {
-                        let account = living.swap_remove(session % living.len());
-                        ledger.end_rest(account, Outcome::ALL[outcome]);
-                    }
-                    Step::Reply { .. } | Step::Break { .. } => {}
+                    Step::End { .. } => {}
                 }
             }
-            let mut expected_not_due = 0;
-            for account in living {
-                expected_not_due += if account.measured() { u64::from(account.left() - 1) } else { 0 };
-                ledger.in_flight(account, 1);
-            }
-            prop_assert_eq!(ledger.all().not_due_at_end(), expected_not_due);
+            living.into_iter().for_each(|account| ledger.in_flight(account));
             for (counts, expected) in [(ledger.all(), expected), (ledger.retries(), expected_again)] {
                 prop_assert_eq!(counts.offered(), expected);
                 prop_assert_eq!(counts.offered(), counts.outcomes().total() + counts.in_flight_at_end());

@@ -48,6 +48,8 @@ pub struct Totals {
     pub sent: u64,
     /// Complete replies in the window.
     pub replies: u64,
+    /// The replies among these to requests that fell due before the window.
+    pub replies_of_warmup: u64,
     /// Correct replies in the window that met their deadline.
     pub good: u64,
     /// Full TLS handshakes, with the server's certificate, of the sessions scheduled in the window.
@@ -68,6 +70,7 @@ impl Default for Totals {
             unanswered: 0,
             sent: 0,
             replies: 0,
+            replies_of_warmup: 0,
             good: 0,
             handshakes_full: 0,
             handshakes_resumed: 0,
@@ -91,6 +94,7 @@ impl Totals {
         self.unanswered += other.unanswered;
         self.sent += other.sent;
         self.replies += other.replies;
+        self.replies_of_warmup += other.replies_of_warmup;
         self.good += other.good;
         self.handshakes_full += other.handshakes_full;
         self.handshakes_resumed += other.handshakes_resumed;
@@ -215,15 +219,15 @@ impl Recorder {
         Recorder { window, interval_length, interval, totals: Totals::default() }
     }
 
-    /// Counts requests that a session offered.
+    /// Counts requests that fell due.
     pub fn offered(&mut self, requests: u32) {
         self.interval.offered += u64::from(requests);
     }
 
-    /// Counts requests that are offered again.
-    pub fn offered_again(&mut self, requests: u32) {
-        self.offered(requests);
-        self.interval.retries += u64::from(requests);
+    /// Counts a request that is offered again.
+    pub fn offered_again(&mut self) {
+        self.offered(1);
+        self.interval.retries += 1;
     }
 
     /// Records the lateness of a session that began.
@@ -257,11 +261,14 @@ impl Recorder {
         *count += u64::from(measured);
     }
 
-    /// Counts a complete reply.
-    pub fn reply(&mut self, now: Nanos, status: u16) {
+    /// Counts a complete reply to a request that was due at `intended`.
+    pub fn reply(&mut self, now: Nanos, intended: Nanos, status: u16) {
         self.interval.statuses.add(status, 1);
         self.interval.replies += u64::from(now < self.window.until);
-        self.totals.replies += u64::from(self.window.contains(now));
+        if self.window.contains(now) {
+            self.totals.replies += 1;
+            self.totals.replies_of_warmup += u64::from(intended < self.window.from);
+        }
     }
 
     /// Records a correct reply; `measured` if its request was due in the window, whenever its session began.
@@ -349,7 +356,7 @@ mod tests {
         let late = Nanos::from_millis(2_500);
         let reply = Correct { latency_intended: late, latency_sent: late, content_bytes: 10, in_time: true };
         recorder.sent(late);
-        recorder.reply(late, 200);
+        recorder.reply(late, Nanos::ZERO, 200);
         recorder.correct(late, reply, true);
         recorder.ended(Outcome::Ok, 1);
         recorder.unanswered(3, true);

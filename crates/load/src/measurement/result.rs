@@ -14,7 +14,6 @@ use crate::measurement::verdict::{self, Evidence, LATENESS_P99_MAX};
 use crate::plan::Plan;
 use crate::plan::expected::Statuses;
 use crate::plan::population::Population;
-use crate::plan::retry::Retry;
 use crate::plan::share::Share;
 
 /// The reports of all threads: the lanes together, each population, and the first TLS failure. Reports of
@@ -76,7 +75,6 @@ pub(crate) fn result(
         duration_s,
         offered: all.offered(),
         in_flight_at_end: all.in_flight_at_end(),
-        not_due_at_end: all.not_due_at_end(),
         outcomes: all.outcomes(),
         statuses: all.statuses().clone(),
         failed_replies: failures.into_examples(),
@@ -98,6 +96,7 @@ pub(crate) fn result(
         offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),
         replies_per_s: rate(totals.replies),
+        replies_of_warmup: totals.replies_of_warmup,
         goodput_per_s: rate(totals.good),
         content_bytes_per_s: rate(totals.content_bytes),
         latency_intended_ns: times.intended,
@@ -134,7 +133,6 @@ fn judge(plan: &Plan, result: &mut LoadResult, aside: Aside) {
     let (verdict, mut reasons) = verdict::judge(&Evidence {
         planned: plan.config.duration,
         measured: aside.ended.saturating_sub(plan.config.warmup),
-        due: result.latency_intended_ns.all(),
         offered: result.offered,
         outcomes: &result.outcomes,
         lateness: &result.lateness_ns,
@@ -150,12 +148,17 @@ fn judge(plan: &Plan, result: &mut LoadResult, aside: Aside) {
     });
     let expects_default = plan.config.expected.status == Statuses::default();
     let remark = verdict::of_statuses(&result.statuses, &result.outcomes, expects_default);
-    reasons.extend(remark.clone());
+    let all_failed = verdict.is_valid() && result.offered > 0 && result.failed() == result.offered;
+    if all_failed {
+        // The cause is the first reason, and the remark on status codes may be the cause.
+        reasons.insert(0, verdict::of_total_failure(result, plan.tls.is_some(), remark.as_deref()));
+    }
+    reasons.extend(remark.clone().filter(|remark| reasons.first() != Some(remark)));
     reasons.extend(aside.tls_failure.map(|why| format!("The first TLS failure: {why}.")));
     (result.verdict, result.reasons) = (verdict, reasons);
     // If most requests failed, the conclusion already names the status.
-    let remark = remark.filter(|_| 2 * result.failed() <= result.due());
-    result.conclusion = conclusion::of(result, &plan.config.expected.status, remark.as_deref());
+    let remark = remark.filter(|_| 2 * result.failed() <= result.offered);
+    result.conclusion = conclusion::of(result, &plan.config.expected, remark.as_deref());
 }
 
 /// The rate that was asked for, in requests per second; `None` if it changed, or if there is none.
@@ -180,7 +183,7 @@ struct Times {
 impl Times {
     fn of(plan: &Plan, report: &ThreadReport) -> Times {
         let ThreadReport { totals, connections, ended, .. } = report;
-        let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
+        let beyond = plan.longest_latency(ended.saturating_sub(plan.config.warmup));
         let not_established = connections.attempted.saturating_sub(totals.connect.len());
         Times {
             intended: Latency::new(&totals.latency_intended, totals.unanswered, beyond.0),
@@ -190,19 +193,9 @@ impl Times {
     }
 }
 
-/// The longest latency that a run can observe: without retries the client gives up after its timeouts, and
-/// the run ends.
-fn observable(plan: &Plan, measured: Nanos) -> Nanos {
-    let config = &plan.config;
-    match config.retry {
-        Retry::Never => measured.min(config.connect_timeout.saturating_add(config.request_timeout)),
-        Retry::Fixed { .. } | Retry::Exponential { .. } => measured,
-    }
-}
-
 /// The records of the requests of a file, by name.
 fn requests(plan: &Plan, named: &[Named], ended: Nanos) -> BTreeMap<String, NamedRequests> {
-    let beyond = observable(plan, ended.saturating_sub(plan.config.warmup));
+    let beyond = plan.longest_latency(ended.saturating_sub(plan.config.warmup));
     let records = named.iter().map(|named| named.record(beyond));
     plan.workload.names().iter().cloned().zip(records).collect()
 }
@@ -230,7 +223,7 @@ fn populations(
             latency_intended_ns: Latency::new(
                 &report.totals.latency_intended,
                 report.totals.unanswered,
-                observable(plan, timed).0,
+                plan.longest_latency(timed).0,
             ),
         };
         (population.to_string(), record)

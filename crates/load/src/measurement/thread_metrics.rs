@@ -104,10 +104,22 @@ impl ThreadMetrics {
         self.began = at;
     }
 
-    /// Ends a session: its unfinished requests all get this outcome.
-    pub fn end(&mut self, account: Account, outcome: Outcome) {
-        let requests = self.ledger.end_rest(account, outcome);
-        self.recorder.ended(outcome, requests);
+    /// Opens the account of requests that fall due now; `counted` if they belong to the ledger.
+    pub fn offer(&mut self, requests: u32, counted: bool) -> Account {
+        self.recorder.offered(requests);
+        self.ledger.offer(requests, counted)
+    }
+
+    /// Opens the account of a request that is offered again.
+    pub fn offer_again(&mut self, counted: bool) -> Account {
+        self.recorder.offered_again();
+        self.ledger.offer_again(counted)
+    }
+
+    /// Ends the requests of an account with this outcome; `status` is that of their reply.
+    pub fn end(&mut self, account: Account, outcome: Outcome, status: Option<u16>) {
+        self.recorder.ended(outcome, account.requests());
+        self.ledger.end(account, outcome, status);
     }
 
     /// Counts a request with a name, by the name's number, that ended while it was under way.

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use base::Nanos;
-use record::{Distribution, Outcome, Outcomes, Population, Statuses, Verdict};
+use record::{Distribution, LoadResult, Outcome, Outcomes, Population, Statuses, Verdict};
 
 /// The highest 99th percentile of lateness in a valid run: a scheduler tick. Lateness is part of the latency
 /// from the intended time, and a later client smooths or bunches its load.
@@ -31,9 +31,7 @@ pub(crate) struct Evidence<'a> {
     pub planned: Nanos,
     /// The measured time until the run ended.
     pub measured: Nanos,
-    /// Requests due in the measured time, answered or not.
-    pub due: u64,
-    /// Requests offered in the measured window.
+    /// Requests that fell due in the measured time.
     pub offered: u64,
     /// The outcomes of those requests.
     pub outcomes: &'a Outcomes,
@@ -152,7 +150,7 @@ fn not_measured(evidence: &Evidence<'_>) -> Option<String> {
     if evidence.measured == Nanos::ZERO {
         return Some("The run was ended in its warm-up; let it run on, or shorten --warmup.".to_owned());
     }
-    (evidence.due == 0 && evidence.offered == 0)
+    (evidence.offered == 0)
         .then(|| "No request was due in the measured time; raise --rate or --duration.".to_owned())
 }
 
@@ -205,12 +203,28 @@ pub(crate) fn of_statuses(statuses: &Statuses, outcomes: &Outcomes, expects_defa
     let (code, count) =
         statuses.iter().filter(|(code, _)| code / 100 != 2).max_by_key(|(_, count)| *count)?;
     let share = percent(count, all);
-    (most(all - statuses.of_class(2)) && !most(outcomes.get(Outcome::Ok))).then(|| {
-        format!(
-            "Most replies are not 2xx ({share:.0} % of them {code}); check the URL, or name the correct statuses with \
-             --expect-status."
-        )
-    })
+    let next = match code {
+        401 | 403 => "the server wants other credentials, such as --header 'Authorization: Bearer TOKEN'",
+        503 => "the server refuses this load; lower --rate",
+        _ => "check the URL, or name the correct statuses with --expect-status",
+    };
+    (most(all - statuses.of_class(2)) && !most(outcomes.get(Outcome::Ok)))
+        .then(|| format!("Most replies are not 2xx ({share:.0} % of them {code}); {next}."))
+}
+
+/// The cause of the failure of every request, with the next step; `statuses` is the remark on status codes.
+pub(crate) fn of_total_failure(result: &LoadResult, is_tls: bool, statuses: Option<&str>) -> String {
+    let most = result.outcomes.iter().max_by_key(|(_, count)| *count);
+    let outcome = most.filter(|(_, count)| *count > 0).map(|(outcome, _)| outcome);
+    match (outcome, statuses) {
+        (Some(Outcome::StatusError | Outcome::Shed), Some(statuses)) => statuses.to_owned(),
+        (Some(Outcome::Reset | Outcome::Malformed), _) if !is_tls => {
+            "The server closed connections without a reply: this port may speak TLS; try https://.".to_owned()
+        }
+        (Some(Outcome::WrongBody), _) => "No reply has the expected content.".to_owned(),
+        (Some(outcome), _) => format!("Most requests ended as {}.", outcome.name()),
+        (None, _) => "No request has ended: the server does not answer.".to_owned(),
+    }
 }
 
 /// The reason why no server was found: every attempt was refused or had no route, no server spoke HTTP/2, or every TLS
@@ -241,7 +255,7 @@ pub(crate) fn unreachable(outcomes: &Outcomes, established: u64) -> Option<Strin
 pub(crate) mod tests {
     use super::*;
     use record::load::Connections;
-    use record::{Latency, LoadResult, Manifest};
+    use record::{Latency, Manifest};
 
     /// A result without any events.
     pub(crate) fn result() -> LoadResult {
@@ -251,7 +265,6 @@ pub(crate) mod tests {
             offered: 0,
             conclusion: String::new(),
             in_flight_at_end: 0,
-            not_due_at_end: 0,
             outcomes: Outcomes::default(),
             statuses: Statuses::default(),
             failed_replies: Default::default(),
@@ -263,6 +276,7 @@ pub(crate) mod tests {
             offered_per_s: 0.0,
             sent_per_s: 0.0,
             replies_per_s: 0.0,
+            replies_of_warmup: 0,
             goodput_per_s: 0.0,
             content_bytes_per_s: 0.0,
             latency_intended_ns: Latency::default(),
@@ -290,7 +304,6 @@ pub(crate) mod tests {
         Evidence {
             planned: Nanos::from_secs(10),
             measured: Nanos::from_secs(10),
-            due: offered,
             offered,
             outcomes,
             lateness,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use base::{Nanos, PerSecond, Seed};
+use base::{Nanos, PerSecond, Seed, UnitError};
 use serde::{Deserialize, Serialize};
 use usertcp::SourceNet;
 
@@ -26,6 +26,13 @@ pub const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(500);
 
 /// The default timeout of a request: the client gives up without a complete reply by then.
 pub const REQUEST_TIMEOUT: Nanos = Nanos::from_secs(10);
+
+/// The most engine threads of one machine, for each CPU that this process may use. A thread keeps a CPU busy, so more
+/// threads only wait for each other.
+pub const THREADS_PER_CPU: u32 = 8;
+
+/// The most engine threads of an agent, whose CPUs the coordinator does not know.
+pub const AGENT_THREADS_MAX: u32 = 1024;
 
 /// The most processes of one generator: more than any machine needs.
 pub const PROCESSES_MAX: u32 = 64;
@@ -68,13 +75,15 @@ pub enum Stack {
         net: Option<SourceNet>,
         /// The server's CPUs, where the kernel receives the packets of a TUN device; the sender's if empty.
         server_cpus: Vec<usize>,
+        /// False if a run without these CPUs is better than none: the kernel may refuse to steer.
+        must_steer: bool,
     },
 }
 
 impl Stack {
     /// The settings by name, as [`Config::describe`] has them.
     fn describe(&self) -> Vec<(&'static str, String)> {
-        let Stack::User { link, net, server_cpus } = self else { return Vec::new() };
+        let Stack::User { link, net, server_cpus, .. } = self else { return Vec::new() };
         let mut settings = vec![("stack", "user".to_owned()), ("link", link.to_string())];
         settings.extend(net.map(|net| ("source_net", net.to_string())));
         settings.extend(joined(server_cpus, ",").map(|cpus| ("server_cpus", cpus)));
@@ -225,6 +234,10 @@ pub struct Config {
     pub data_order: DataOrder,
     /// Requests per session; `None` leaves them to the workload.
     pub requests_per_connection: Option<Length>,
+    /// The kept connections of all threads that the requests of an open loop share: the rate is then of requests.
+    /// `None` gives each session a connection of its own.
+    #[serde(default)]
+    pub connections: Option<NonZeroU32>,
     /// The most requests of a session under way at once, over HTTP/2; `None` speaks HTTP/1.1.
     pub streams: Option<NonZeroU32>,
     /// The time from a reply to the session's next request; a closed client also waits before its next
@@ -282,6 +295,7 @@ impl Config {
             data: None,
             data_order: DataOrder::default(),
             requests_per_connection: None,
+            connections: None,
             streams: None,
             think: None,
             form: Form::default(),
@@ -342,6 +356,7 @@ impl Config {
         let given = [
             ("client", (self.processes == Processes::Pair).then(|| "s-client-pair".to_owned())),
             ("requests_per_connection", text(&self.requests_per_connection)),
+            ("connections", text(&self.connections)),
             ("protocol", self.streams.map(|_| "HTTP/2".to_owned())),
             ("streams", text(&self.streams)),
             ("think", text(&self.think)),
@@ -388,15 +403,26 @@ fn joined(list: &[impl ToString], between: &str) -> Option<String> {
 
 /// The text is not a number of sockets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a number of sockets: expected 1 or more, or auto")]
-pub struct NotSockets(String);
+#[error("{0}")]
+pub struct NotSockets(UnitError);
+
+impl NotSockets {
+    fn of(text: &str) -> NotSockets {
+        let refused = UnitError::new(text, "a number of sockets: expected 1 or more, or auto");
+        // Rates have such units, and numbers of sockets have none.
+        NotSockets(match text.parse::<PerSecond>() {
+            Ok(PerSecond(number)) if number.fract() == 0.0 => refused.meant(number),
+            _ => refused,
+        })
+    }
+}
 
 impl FromStr for Sockets {
     type Err = NotSockets;
     fn from_str(text: &str) -> Result<Sockets, NotSockets> {
         match text {
             "auto" => Ok(Sockets::Auto),
-            number => number.parse().map(Sockets::AtMost).map_err(|_| NotSockets(text.to_owned())),
+            number => number.parse().map(Sockets::AtMost).map_err(|_| NotSockets::of(text)),
         }
     }
 }

@@ -184,6 +184,9 @@ impl Plan {
     /// sessions of closed clients are counted already: there is one for each client.
     fn unanswered_max(&self) -> u64 {
         let config = &self.config;
+        if config.connections.is_some() {
+            return 0;
+        }
         let span = config.request_timeout.min(config.window().until);
         let peak = config.sessions_peak(span).map_or(0.0, |peak| peak.times(span));
         (peak * config.retry.attempts_max(config.window().until, config.request_timeout)).ceil() as u64

@@ -21,10 +21,10 @@ use crate::plan::tempo::Tempo;
 use crate::plan::tls::Tls;
 use crate::plan::window::Window;
 use crate::plan::workload::{Length, Think};
-pub use refusals::RATE_UNASKED;
+pub use refusals::{RATE_UNASKED, check_threads_here};
 use refusals::{
-    check_conduct, check_http2, check_pair, check_populations, check_requests, check_source, check_stack,
-    check_think, check_times, single_target,
+    check_conduct, check_connections, check_http2, check_pair, check_populations, check_requests,
+    check_source, check_stack, check_think, check_threads, check_times, single_target,
 };
 
 /// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
@@ -48,8 +48,13 @@ const CLOSED_RATE_MOST: f64 = 50_000.0;
 /// [`LoadError`]: a time that must not be zero; no URL, or URLs of two servers; a name without an address; a
 /// source of the wrong family; a public target without `own_this_server`; settings that exclude each other;
 /// unusable TLS settings.
-pub fn prepare(config: Config) -> Result<Plan, LoadError> {
+pub fn prepare(mut config: Config) -> Result<Plan, LoadError> {
+    if config.connections.is_some() {
+        // Kept connections have no other length.
+        config.requests_per_connection.take_if(|length| *length == Length::ENDLESS);
+    }
     check_times(&config)?;
+    check_threads(&config)?;
     let target = single_target(&config)?;
     check_populations(&config)?;
     let workload = Workload::new(&config)?;
@@ -58,6 +63,7 @@ pub fn prepare(config: Config) -> Result<Plan, LoadError> {
     check_conduct(&config, &workload, &target)?;
     check_think(&config, &workload)?;
     check_pair(&config, &workload)?;
+    check_connections(&config, &workload)?;
     check_stack(&config, &target)?;
     check_http2(&config)?;
     check_requests(&config, &workload)?;
@@ -119,6 +125,9 @@ fn of_population(config: &Config, population: &Population) -> Result<Workload, L
 /// A session whose server closes persistent connections early connects again for each request; over HTTP/2 such
 /// a connection has taken all its streams. A failed session is retried.
 fn pending_max(config: &Config, session_length: f64) -> u64 {
+    if let Some(connections) = config.connections {
+        return u64::from(connections.get());
+    }
     match &config.client {
         Client::SClient { sockets: Sockets::AtMost(most), .. } => u64::from(most.get()),
         Client::SClient { rate, arrivals, sockets: Sockets::Auto } => {
@@ -141,7 +150,11 @@ fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
         (Processes::Count(count) | Processes::Agents(count), _) => count.get(),
         (Processes::Pair, _) | (Processes::Auto, None) => 1,
         (Processes::Auto, Some(limit)) => {
-            let each = limit.saturating_sub(DESCRIPTORS_ASIDE).max(1);
+            let each = limit.saturating_sub(DESCRIPTORS_ASIDE);
+            // More processes would need more for themselves than they add.
+            if each < DESCRIPTORS_ASIDE {
+                return 1;
+            }
             descriptors.div_ceil(each).clamp(1, u64::from(PROCESSES_MAX)) as u32
         }
     }
@@ -151,6 +164,10 @@ fn processes(asked: Processes, descriptors: u64, limit: Option<u64>) -> u32 {
 fn connections_in_time_wait(config: &Config) -> f64 {
     if config.close == Close::Reset {
         return 0.0;
+    }
+    if let Some(connections) = config.connections {
+        // They are kept. A server that closes each one makes as many as there are requests, which nobody asks for.
+        return f64::from(connections.get());
     }
     let run = Window { from: Nanos::ZERO, until: config.window().until };
     let span = run.until.min(TIME_WAIT);
@@ -297,6 +314,7 @@ mod tests {
         let needed = |descriptors| processes(Processes::Auto, descriptors, Some(20_064));
         assert_eq!((needed(20_000), needed(20_001), needed(60_000)), (1, 2, 3));
         assert_eq!((needed(u64::MAX), processes(Processes::Auto, u64::MAX, None)), (64, 1));
+        assert_eq!(processes(Processes::Auto, 1_000, Some(64)), 1, "a process adds none for connections");
         let given = Processes::Count(NonZeroU32::new(5).unwrap());
         assert_eq!(processes(given, 1, Some(20_064)), 5);
         let mut config = open("http://127.0.0.1:80/", 2_000.0);

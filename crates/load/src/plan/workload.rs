@@ -87,6 +87,9 @@ impl Length {
     /// One request.
     pub(crate) const ONE: Length = Length::Uniform(1..=1);
 
+    /// Requests until the connection ends.
+    pub(crate) const ENDLESS: Length = Length::Uniform(u32::MAX..=u32::MAX);
+
     /// The mean number of requests.
     pub fn mean(&self) -> f64 {
         match self {
@@ -201,7 +204,10 @@ impl fmt::Display for Spec {
 impl FromStr for Length {
     type Err = WorkloadError;
     fn from_str(text: &str) -> Result<Length, WorkloadError> {
-        let refuse = || WorkloadError::not(text, "a number of requests such as 1, 10 or 5..15");
+        let refuse = || WorkloadError::not(text, "a number of requests such as 1, 10, 5..15 or inf");
+        if text == "inf" {
+            return Ok(Length::ENDLESS);
+        }
         let (low, high) = text.split_once("..").unwrap_or((text, text));
         match (low.parse(), high.parse()) {
             (Ok(low), Ok(high)) if 1 <= low && low <= high => Ok(Length::Uniform(low..=high)),
@@ -213,6 +219,7 @@ impl FromStr for Length {
 impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            endless if *endless == Length::ENDLESS => f.write_str("inf"),
             Length::Uniform(range) if range.start() == range.end() => range.start().fmt(f),
             Length::Uniform(range) => write!(f, "{}..{}", range.start(), range.end()),
             Length::Specweb99 => f.write_str("specweb99"),
@@ -249,7 +256,7 @@ mod tests {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
         }
         assert_eq!("specweb99".parse(), Ok(Spec::Specweb99 { directories: 20 }));
-        for text in ["1", "7", "5..15"] {
+        for text in ["1", "7", "5..15", "inf"] {
             assert_eq!(text.parse::<Length>().unwrap().to_string(), text);
         }
         for text in ["5ms", "0s..20ms"] {

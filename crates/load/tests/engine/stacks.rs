@@ -21,7 +21,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const DIGEST: &str = "2a152c894398719c0570f83fac34ac03a0f6e8e474b995c2403aa5434f7b9dd4";
 
 fn user() -> Stack {
-    Stack::User { link: load::Link::Tun, net: None, server_cpus: Vec::new() }
+    Stack::User { link: load::Link::Tun, net: None, server_cpus: Vec::new(), must_steer: true }
 }
 
 /// Runs a test in a namespace with its loopback link up.
@@ -235,7 +235,7 @@ fn populations_use_the_kernel_beside_af_xdp() {
         beside.populations = vec!["idle:30".parse().unwrap(), "hot:5".parse().unwrap()];
         beside.own_this_server = true;
         let link = load::Link::AfXdp("client".to_owned());
-        let stack = Stack::User { link, net: Some(net), server_cpus: Vec::new() };
+        let stack = Stack::User { link, net: Some(net), server_cpus: Vec::new(), must_steer: true };
         let Some(result) = over(stack, &beside) else { return };
         assert_all(&result, Outcome::Ok);
         assert_eq!(population(&result, "idle:30").open_at_end, 30);
@@ -294,21 +294,30 @@ fn a_stack_refuses_settings_of_the_other() {
                 link: load::Link::Tun,
                 net: Some("203.0.113.0/24".parse().unwrap()),
                 server_cpus: Vec::new(),
+                must_steer: true,
             }
         },
         "not a private network",
     );
     refused(
         |config| {
-            config.stack =
-                Stack::User { link: "af-xdp:eth0".parse().unwrap(), net: None, server_cpus: vec![0] };
+            config.stack = Stack::User {
+                link: "af-xdp:eth0".parse().unwrap(),
+                net: None,
+                server_cpus: vec![0],
+                must_steer: true,
+            };
         },
         "--server-cpus steers a TUN device",
     );
     refused(
         |config| {
-            config.stack =
-                Stack::User { link: "af-xdp:eth0".parse().unwrap(), net: None, server_cpus: Vec::new() };
+            config.stack = Stack::User {
+                link: "af-xdp:eth0".parse().unwrap(),
+                net: None,
+                server_cpus: Vec::new(),
+                must_steer: true,
+            };
             config.threads = NonZeroU32::new(2).unwrap();
         },
         "one thread",

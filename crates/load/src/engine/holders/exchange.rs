@@ -50,7 +50,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         connection.heard = now;
         self.pending -= 1;
         let connect = now.saturating_sub(connection.began);
-        self.metrics.established(connect, connection.account.measured());
+        self.metrics.established(connect, connection.account.is_counted());
         self.transport.watch(&connection.wire.socket, key, false);
         self.wake_at(key, Nanos::MAX);
         self.send(key, now);
@@ -145,7 +145,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let statuses = self.settings.workload.statuses(connection.request);
         let outcome = self.settings.expected.outcome(reply, connection.hasher.finish(), statuses);
-        self.metrics.recorder.reply(now, reply.status);
+        self.metrics.recorder.reply(now, connection.intended, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = now.saturating_sub(connection.intended);
             let correct = Correct {
@@ -154,7 +154,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.metrics.recorder.correct(now, correct, connection.account.measured());
+            self.metrics.recorder.correct(now, correct, connection.account.is_counted());
         }
         self.end(key, outcome, now);
     }

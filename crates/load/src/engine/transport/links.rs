@@ -37,7 +37,9 @@ impl Links {
     /// # Errors
     /// Missing privileges, a source net that is in use, or a server that the link does not reach.
     pub fn open(plan: &Plan, share: Share) -> Result<Links, LoadError> {
-        let Stack::User { link, server_cpus, .. } = &plan.config.stack else { return Ok(Links::default()) };
+        let Stack::User { link, server_cpus, must_steer, .. } = &plan.config.stack else {
+            return Ok(Links::default());
+        };
         let net = plan.source_net();
         let server = plan.user_target().ip();
         let mut links = BTreeMap::new();
@@ -46,7 +48,10 @@ impl Links {
                 .share(thread, plan.threads_in_all())
                 .map_err(|error| LoadError::Stack { stack: "user", why: error.to_string() })?;
             let opened = match link {
-                Link::Tun => AnyLink::Tun(Box::new(tun(server, part, server_cpus)?)),
+                Link::Tun => AnyLink::Tun(Box::new(match tun(server, part, server_cpus) {
+                    Err(LoadError::Stack { .. }) if !must_steer => Tun::open(server, part)?,
+                    opened => opened?,
+                })),
                 Link::AfXdp(interface) => {
                     let owned = plan.config.own_this_server;
                     AnyLink::AfXdp(Box::new(AfXdp::open(interface, server, part, owned, &RealClock::new())?))

@@ -3,18 +3,19 @@
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::thread::available_parallelism;
 
 use base::{Nanos, PerSecond};
 
 use crate::error::LoadError;
-use crate::plan::config::{Client, Config, Link, Processes, Stack};
+use crate::plan::config::{AGENT_THREADS_MAX, Client, Config, Link, Processes, Stack, THREADS_PER_CPU};
 use crate::plan::population::Population;
 use crate::plan::requests::Workload;
 use crate::plan::retry::Retry;
 use crate::plan::target;
 use crate::plan::target::addressing::Target;
-use crate::plan::workload::{Field, Spec};
+use crate::plan::workload::{Field, Length, Spec};
 
 /// The highest rate of requests per second to a public address without `own_this_server`.
 pub const RATE_UNASKED: PerSecond = PerSecond(100.0);
@@ -31,6 +32,34 @@ pub(super) fn check_times(config: &Config) -> Result<(), LoadError> {
         Some((setting, _)) => Err(LoadError::Zero { setting }),
         None => Ok(()),
     }
+}
+
+/// Refuses more threads than a machine has use for.
+pub(super) fn check_threads(config: &Config) -> Result<(), LoadError> {
+    match config.processes {
+        Processes::Agents(_) if config.threads.get() > AGENT_THREADS_MAX => Err(LoadError::Threads {
+            threads: config.threads.get(),
+            cpus: "an agent has at most 128 CPUs".to_owned(),
+            most: AGENT_THREADS_MAX,
+        }),
+        Processes::Agents(_) => Ok(()),
+        Processes::Auto | Processes::Count(_) | Processes::Pair => check_threads_here(config.threads),
+    }
+}
+
+/// Refuses more threads than [`THREADS_PER_CPU`] for each CPU that this process may use.
+///
+/// # Errors
+/// [`LoadError::Threads`].
+pub fn check_threads_here(threads: NonZeroU32) -> Result<(), LoadError> {
+    // A machine that does not tell its CPUs has one at least.
+    let cpus = available_parallelism().map_or(1, NonZeroUsize::get);
+    let most = u32::try_from(cpus).unwrap_or(u32::MAX).saturating_mul(THREADS_PER_CPU);
+    if threads.get() <= most {
+        return Ok(());
+    }
+    let cpus = format!("this process may use {cpus} CPUs");
+    Err(LoadError::Threads { threads: threads.get(), cpus, most })
 }
 
 pub(super) fn single_target(config: &Config) -> Result<Target, LoadError> {
@@ -84,6 +113,40 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
     Err(LoadError::Pair { why })
 }
 
+/// Refuses settings that make no sense with connections that requests share.
+pub(super) fn check_connections(config: &Config, workload: &Workload) -> Result<(), LoadError> {
+    let is_closed = matches!(config.client, Client::Closed { .. });
+    let Some(connections) = config.connections else {
+        let is_endless = config.requests_per_connection == Some(Length::ENDLESS);
+        return if is_endless && !is_closed { Err(LoadError::Endless) } else { Ok(()) };
+    };
+    let why = match config {
+        Config { client: Client::Closed { .. } | Client::Pending { .. }, .. } => {
+            "requests share them at a --rate; a closed loop has --sockets".to_owned()
+        }
+        Config { processes: Processes::Pair, .. } => {
+            "the connections of a pair have one request each; expected --client s-client".to_owned()
+        }
+        Config { streams: Some(_), .. } => "kept connections speak HTTP/1.1; leave --http2 out".to_owned(),
+        Config { requests_per_connection: Some(length), .. } => {
+            format!(
+                "they carry requests until the server closes them; leave out --requests-per-connection {length}"
+            )
+        }
+        _ if workload.mean_session_length() != 1.0 => {
+            format!(
+                "--workload {} has sessions of its own; expected one-packet or urls:FILE",
+                config.workload
+            )
+        }
+        _ if config.threads_in_all() > connections.get() => {
+            format!("expected at least one for each of {} threads", config.threads_in_all())
+        }
+        _ => return Ok(()),
+    };
+    Err(LoadError::Connections { connections, why })
+}
+
 /// Refuses settings that HTTP/2 does not support.
 pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
     if config.streams.is_none() {
@@ -135,7 +198,7 @@ pub(super) fn check_requests(config: &Config, workload: &Workload) -> Result<(),
 
 /// Refuses settings that the chosen stack does not support.
 pub(super) fn check_stack(config: &Config, target: &Target) -> Result<(), LoadError> {
-    let Stack::User { link, net, server_cpus } = &config.stack else { return Ok(()) };
+    let Stack::User { link, net, server_cpus, .. } = &config.stack else { return Ok(()) };
     let why = match config {
         Config { own_this_server: false, .. } if net.is_some_and(|net| !target::is_private(net.network())) => {
             "--source-net is not a private network, so the run would cut off its hosts; expected a private one \

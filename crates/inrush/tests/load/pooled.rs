@@ -1,0 +1,42 @@
+//! Requests at a rate over kept connections.
+
+use serde_json::Value;
+
+use super::common::{Files, Server};
+use super::{refused, written};
+
+#[test]
+fn requests_share_kept_connections() {
+    let files = Files::new();
+    files.write("index.html", b"hello");
+    let server = Server::start(&files.root(), &["--arch=sped"]);
+    let url = format!("http://{}/index.html", server.address);
+    let flags = ["--rate=200", "--connections=20", "--requests-per-connection=inf", "--output=json"];
+    let result = written(&[&["load", &url, "--warmup=500ms", "--duration=1s"][..], &flags].concat());
+    let result: Value = serde_json::from_slice(&result).unwrap();
+    assert_eq!(result["offered"], 200, "{result:#}");
+    let of = |outcome: &str| result["outcomes"][outcome].as_u64().unwrap();
+    assert_eq!(of("ok") + of("no_time") + result["in_flight_at_end"].as_u64().unwrap(), 200);
+    let connections = &result["connections"];
+    // The first twenty requests open them in the warm-up, and the server keeps them.
+    assert_eq!(
+        (&connections["attempted"], &connections["sockets_peak"]),
+        (&0.into(), &20.into()),
+        "{connections}"
+    );
+    assert_eq!(result["manifest"]["config"]["connections"], "20");
+}
+
+#[test]
+fn settings_without_sense_beside_them_are_refused() {
+    let check = |flags: &[&str], expected: &[&str]| {
+        refused(&[&["load", "http://127.0.0.1:9/", "--connections=2"], flags].concat(), 2, expected);
+    };
+    check(&["--client=closed"], &["--connections 2: ", "--sockets"]);
+    check(&["--http2"], &["--connections 2: ", "leave --http2 out"]);
+    check(&["--requests-per-connection=5"], &["--connections 2: ", "leave out --requests-per-connection 5"]);
+    check(&["--workload=hot"], &["--connections 2: --workload hot has sessions of its own"]);
+    check(&["--threads=3"], &["--connections 2: expected at least one for each of 3 threads"]);
+    let endless = ["load", "http://127.0.0.1:9/", "--requests-per-connection=inf"];
+    refused(&endless, 2, &["--requests-per-connection inf", "--connections N or --client closed"]);
+}

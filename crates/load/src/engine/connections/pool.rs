@@ -1,0 +1,204 @@
+//! Requests that share a number of kept connections, as behind a proxy.
+//!
+//! ```text
+//!   due --fewer connections than N--> connecting --> its request, its reply --> idle <--> the next request, its reply
+//!    |--one is idle---------------------------------------------------------------^
+//!    +--all are busy: waits; its latency counts from its due time
+//! ```
+//!
+//! Each arrival of the schedule is one request. The first N open a connection each; later ones take the connection that
+//! has been idle for longest. A connection that the server closes is opened again by the next request that is due, and
+//! counts as one more attempt. A request that finds no connection within its timeout ends as a response timeout, because
+//! the server has kept all of them busy.
+//!
+//! Invariant: a connection is in `idle` exactly while its phase is idle; a key of a closed one is skipped.
+
+use std::collections::VecDeque;
+
+use base::{Clock, Key, Nanos};
+use record::Outcome;
+
+use crate::engine::Engine;
+use crate::engine::retry_queue::Again;
+use crate::engine::session::{Phase, Session};
+use crate::engine::transport::Transport;
+
+/// The most requests of one thread that wait for a connection: about 100 MiB.
+const WAITING_MAX: usize = 1 << 20;
+
+/// The connections that the requests of a thread share.
+pub(in crate::engine) struct Pool {
+    /// The most connections.
+    most: usize,
+    /// Connections without a request, the longest idle first.
+    idle: VecDeque<Key>,
+    /// Requests that are due, the longest overdue first.
+    waiting: VecDeque<Session>,
+}
+
+impl Pool {
+    /// A pool of at most this number of connections.
+    pub fn new(most: u32) -> Pool {
+        Pool { most: most as usize, idle: VecDeque::new(), waiting: VecDeque::new() }
+    }
+
+    /// The number of requests that wait for a connection.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The time at which the request that waits for longest is given up.
+    pub fn first_due(&self, timeout: Nanos) -> Option<Nanos> {
+        self.waiting.front().map(|session| session.intended.saturating_add(timeout))
+    }
+
+    /// Removes the requests that wait.
+    pub fn take_waiting(&mut self) -> VecDeque<Session> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+impl<C: Clock, T: Transport> Engine<'_, C, T> {
+    /// Gives a request that is due a connection, or lets it wait for one.
+    pub(in crate::engine) fn assign(&mut self, session: Session, now: Nanos) -> bool {
+        let open = self.connections.len();
+        let Some(pool) = &mut self.pool else { return self.connect(session, now) };
+        if open < pool.most {
+            return self.connect(session, now);
+        }
+        while let Some(key) = pool.idle.pop_front() {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            connection.reader.expect_head(self.settings.workload.answers_head(session.request));
+            connection.session = session;
+            self.send_next(key, now);
+            return true;
+        }
+        if pool.waiting.len() == WAITING_MAX {
+            self.end_session(session, Outcome::NoTime, now);
+            return false;
+        }
+        pool.waiting.push_back(session);
+        true
+    }
+
+    /// Lets a connection go on to the next request after a reply, or be idle.
+    pub(in crate::engine) fn reuse(&mut self, key: Key, persistent: bool, outcome: Outcome, now: Nanos) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let again = Again::one(&connection.session);
+        self.retry(again, outcome, now);
+        if !persistent {
+            self.close(key);
+            return;
+        }
+        let (Some(pool), Some(connection)) = (&mut self.pool, self.connections.get_mut(key)) else { return };
+        match pool.waiting.pop_front() {
+            Some(session) => {
+                connection.reader.expect_head(self.settings.workload.answers_head(session.request));
+                connection.session = session;
+                self.send_next(key, now);
+            }
+            None => {
+                connection.phase = Phase::Idle;
+                pool.idle.push_back(key);
+            }
+        }
+    }
+
+    /// Handles an event of an idle connection: the server has closed it, or sent bytes that nobody asked for.
+    pub(in crate::engine) fn idle_ready(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if !connection.wire.is_quiet(&mut self.transport, &mut self.scratch) {
+            self.close(key);
+        }
+    }
+
+    /// Opens connections for the requests that wait, in place of those that have ended, and gives up overdue ones.
+    pub(in crate::engine) fn refill(&mut self, now: Nanos) {
+        loop {
+            let Some(pool) = &mut self.pool else { return };
+            let is_overdue = pool.first_due(self.settings.request_timeout).is_some_and(|due| due <= now);
+            if !is_overdue && self.connections.len() >= pool.most {
+                return;
+            }
+            let Some(session) = pool.waiting.pop_front() else { return };
+            if is_overdue {
+                self.end_session(session, Outcome::ResponseTimeout, now);
+            } else {
+                self.connect(session, now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use base::{Clock, Nanos, PerSecond};
+
+    use crate::engine::schedule::Schedule;
+    use crate::engine::scripted::{Scripted, plan};
+    use crate::plan::Plan;
+    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::config::{Client, Sockets};
+    use crate::plan::tempo::Tempo;
+
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+    /// A request every millisecond over two connections.
+    fn sharing() -> Plan {
+        plan(|config| {
+            let (rate, arrivals) = (PerSecond(1_000.0), Process::constant());
+            config.client = Client::SClient { rate, arrivals, sockets: Sockets::Auto };
+            config.connections = NonZeroU32::new(2);
+        })
+    }
+
+    fn schedule(plan: &Plan) -> Schedule {
+        let lane = Lane { index: 0, count: 1 };
+        let until = plan.config.window().until;
+        let arrivals = Process::constant().arrivals(PerSecond(1_000.0), until, lane, plan.config.seed);
+        Schedule::open(arrivals, Tempo::up_to(1.0))
+    }
+
+    #[test]
+    fn waiting_requests_count_from_their_due_time() {
+        let plan = sharing();
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
+        // Four requests fall due, and two connections are all there are.
+        server.clock.advance(Nanos::from_micros(3_500));
+        engine.start_sessions(engine.clock.now());
+        let keys = engine.connections.keys();
+        assert_eq!((keys.len(), engine.pool.as_ref().unwrap().waiting()), (2, 2));
+        keys.iter().for_each(|key| engine.connect_ready(*key));
+        server.clock.advance(Nanos::from_millis(10));
+        server.peer(0).says = OK;
+        engine.exchange_ready(keys[0]);
+        assert_eq!(engine.pool.as_ref().unwrap().waiting(), 1, "the reply freed a connection");
+        assert!(server.peer(0).heard.windows(4).filter(|end| end == b"\r\n\r\n").count() == 2);
+        server.clock.advance(Nanos::from_millis(10));
+        server.peer(0).says = OK;
+        engine.exchange_ready(keys[0]);
+        // The third request was due at 2 ms, and its reply came at 23.5 ms.
+        assert!(engine.metrics.recorder.longest() >= Nanos::from_millis(21));
+        assert_eq!(engine.metrics.ledger.all().offered(), 4);
+        assert!(!server.peer(0).heard.windows(5).any(|part| part == b"close"), "the connection is kept");
+    }
+
+    #[test]
+    fn closed_connections_are_opened_again_and_counted() {
+        let plan = sharing();
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
+        engine.start_sessions(Nanos::ZERO);
+        let key = engine.connections.keys()[0];
+        engine.connect_ready(key);
+        server.peer(0).says = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        engine.exchange_ready(key);
+        assert_eq!(engine.connections.len(), 0);
+        server.clock.advance(Nanos::from_micros(1_500));
+        engine.start_sessions(engine.clock.now());
+        assert_eq!((engine.connections.len(), engine.metrics.connections.attempted), (1, 2));
+    }
+}
