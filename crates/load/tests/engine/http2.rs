@@ -12,7 +12,7 @@ use record::{LoadResult, Outcome, Verdict};
 
 use super::identity::identity;
 use super::servers::Server;
-use super::{assert_all, config, run};
+use super::{all_at_the_beginning, assert_all, config, run};
 
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -104,10 +104,9 @@ fn requests_of_a_session_share_its_connection() {
         waiting.push(stream);
         if waiting.len() < 4 { Vec::new() } else { waiting.drain(..).rev().flat_map(reply).collect() }
     });
-    let result = run(sharing(&server, 4, "8"));
+    let result = run(all_at_the_beginning(100, sharing(&server, 4, "8")));
     assert_all(&result, Outcome::Ok);
     assert_eq!((result.offered, result.statuses.of_class(2)), (200, 200), "25 sessions of 8 requests");
-    // Another five sessions in the warm-up.
     assert_eq!((result.connections.attempted, result.failed()), (25, 0));
     assert_eq!(result.latency_intended_ns.answered.count, 200);
 }
@@ -212,7 +211,7 @@ fn requests_after_goaway_move_to_another_connection() {
         1 => [goaway(stream), reply(stream)].concat(),
         _ => Vec::new(),
     });
-    let result = run(sharing(&leaving, 1, "6"));
+    let result = run(all_at_the_beginning(100, sharing(&leaving, 1, "6")));
     assert_all(&result, Outcome::Ok);
     assert_eq!((result.offered, result.connections.attempted), (150, 75));
 }
@@ -228,14 +227,15 @@ fn goaway_ends_the_requests_that_it_leaves_out() {
             _ => Vec::new(),
         }
     });
-    let result = run(sharing(&server, 4, "8"));
+    let result = run(all_at_the_beginning(100, sharing(&server, 4, "8")));
     assert_eq!(outcomes(&result, [Outcome::Ok, Outcome::GoAway]), [100, 100]);
     assert_eq!(result.connections.attempted, 50);
 }
 
 #[test]
 fn server_leaving_at_once_gets_no_second_connection() {
-    let result = run(sharing(&greeting([allowing(9), goaway(0)].concat()), 2, "4"));
+    let result =
+        run(all_at_the_beginning(100, sharing(&greeting([allowing(9), goaway(0)].concat()), 2, "4")));
     assert_all(&result, Outcome::GoAway);
     assert_eq!((result.offered, result.connections.attempted), (100, 25));
 }

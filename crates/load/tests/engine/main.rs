@@ -32,6 +32,13 @@ fn config(server: &Server) -> Config {
     config
 }
 
+/// Begins sessions at this rate long before the run ends, so that no timing decides which requests are counted.
+fn all_at_the_beginning(rate_per_s: u32, config: Config) -> Config {
+    let arrivals = format!("steps:{rate_per_s}x249ms,0x1h").parse().unwrap();
+    let client = Client::SClient { rate: PerSecond(1.0), arrivals, sockets: Sockets::Auto };
+    Config { client, warmup: Nanos::ZERO, duration: Nanos::from_secs(2), ..config }
+}
+
 fn run(config: Config) -> LoadResult {
     let plan = load::prepare(config).unwrap();
     let result = load::run(&plan, &mut |_: &Snapshot<'_>| {}, &Stop::new()).unwrap();

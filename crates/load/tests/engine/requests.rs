@@ -9,7 +9,7 @@ use load::{Config, DataOrder};
 use record::{LoadResult, Outcome};
 
 use super::servers::Server;
-use super::{assert_all, config, run};
+use super::{all_at_the_beginning, assert_all, config, run};
 
 /// A request as the shop heard it.
 #[derive(Clone, Debug, Default)]
@@ -114,10 +114,8 @@ fn session_logs_in_and_goes_on_with_cookie_and_token() {
     let shop = Shop::open();
     let mut config = shop.config(SESSION);
     config.data = Some(shop.file("users.csv", "user\nann\nbob\ncy\n").parse().unwrap());
-    let result = run(config.clone());
-    // The second request of a session falls due with the reply to the first, so a few cross the window's ends.
-    let all = of_each_request(&result);
-    assert!(all.abs_diff(200) <= 20, "100 sessions of two requests: {all}");
+    let result = run(all_at_the_beginning(400, config.clone()));
+    assert_eq!(of_each_request(&result), 200, "100 sessions of two requests");
     let users: Vec<String> =
         shop.heard().iter().filter_map(|heard| heard.fields.get("cookie").cloned()).collect();
     for user in ["ann", "bob", "cy"] {
@@ -133,7 +131,7 @@ fn reply_without_its_value_is_wrong() {
     let shop = Shop::open();
     let text =
         r#"[{"path": "/open", "capture": {"token": "/auth/token"}}, {"path": "/open", "think": "1ms"}]"#;
-    let result = run(shop.config(text));
+    let result = run(all_at_the_beginning(400, shop.config(text)));
     let [wrong, right] = [Outcome::WrongBody, Outcome::Ok].map(|outcome| result.outcomes.get(outcome));
     assert_eq!((wrong, right), (100, 100), "{:?}", result.outcomes);
 }

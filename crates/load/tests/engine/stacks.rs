@@ -61,13 +61,6 @@ fn over(stack: Stack, config: &Config) -> Option<LoadResult> {
     }
 }
 
-/// Begins all sessions long before the run ends, so that no timing decides which requests are counted.
-fn all_at_the_beginning(config: Config) -> Config {
-    let arrivals = "steps:400x200ms,0x1h".parse().unwrap();
-    let client = Client::SClient { rate: PerSecond(1.0), arrivals, sockets: Sockets::Auto };
-    Config { client, warmup: Nanos::ZERO, duration: Nanos::SECOND, ..config }
-}
-
 /// Asserts that the same run has the same figures over both stacks, except figures that depend on time.
 fn compare(config: &Config) {
     let kernel = run(config.clone());
@@ -96,7 +89,7 @@ fn both_stacks_have_equal_ledgers_per_connection() {
 #[test]
 fn both_stacks_have_the_same_ledger_for_sessions() {
     in_namespace(|| {
-        let mut sessions = all_at_the_beginning(config(&Server::replying(OK)));
+        let mut sessions = all_at_the_beginning(400, config(&Server::replying(OK)));
         sessions.requests_per_connection = Some("1..9".parse().unwrap());
         sessions.threads = NonZeroU32::new(3).unwrap();
         compare(&sessions);
@@ -170,7 +163,7 @@ fn closed_clients_and_retries_work_over_user_tcp() {
         assert_eq!(result.outcomes.get(Outcome::Ok), result.outcomes.total(), "{:?}", result.outcomes);
         assert!(result.outcomes.get(Outcome::Ok) > 100);
         let busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
-        let mut retried = all_at_the_beginning(config(&Server::replying(busy)));
+        let mut retried = all_at_the_beginning(400, config(&Server::replying(busy)));
         retried.retry = "fixed:1ms,2".parse().unwrap();
         compare(&retried);
     });
@@ -181,7 +174,7 @@ fn tls_is_spoken_over_tcp_in_user_space() {
     in_namespace(|| {
         let identity = identity::identity();
         let server = Server::replying_over_tls(std::sync::Arc::clone(&identity.config), OK);
-        let mut secure = all_at_the_beginning(config(&server));
+        let mut secure = all_at_the_beginning(400, config(&server));
         secure.urls = vec![server.secure_url()];
         secure.tls.trust = load::Trust::Anybody;
         secure.requests_per_connection = Some("3".parse().unwrap());
