@@ -25,8 +25,11 @@ const RUNS_MOST: usize = 200;
 /// A figure of 0 has no logarithm; this is far below any other.
 const LEAST: f64 = 1e-9;
 
+/// The value of a figure in a result.
+type Read = fn(&LoadResult) -> f64;
+
 /// The figures by name.
-const FIGURES: [(&str, fn(&LoadResult) -> f64); 9] = [
+const FIGURES: [(&str, Read); 9] = [
     ("goodput", |run| run.goodput_per_s),
     ("replies", |run| run.replies_per_s),
     ("p50", |run| quantile(&run.latency_intended_ns, |of| of.p50)),
