@@ -43,8 +43,8 @@ pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
 pub use host::HostFlags;
 pub use lab::{CompareFlags, LabCommand, LabFlags, LabRunFlags};
 pub use load::{
-    Client, Close, DataOrder, HandshakeKind, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags,
-    Output, OutputTo, Stack, WatchFlags,
+    Client, DataOrder, HandshakeKind, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output,
+    OutputTo, Stack, WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};

@@ -31,7 +31,7 @@ use sys::process::Program;
 use sys::say;
 
 use crate::cli::{
-    Client, Close, DataOrder, HandshakeKind, LoadCommand, LoadFlags, Output, OutputTo, Stack, WatchFlags,
+    Client, DataOrder, HandshakeKind, LoadCommand, LoadFlags, Output, OutputTo, Stack, WatchFlags,
 };
 use crate::exit::{Exit, stop_at_signal};
 pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
@@ -440,10 +440,7 @@ fn configuration(flags: LoadFlags) -> Config {
             Client::Pair => Processes::Pair,
             Client::Open | Client::Closed => flags.processes,
         },
-        close: match flags.close {
-            Close::Fin => ::load::Close::Fin,
-            Close::Rst => ::load::Close::Reset,
-        },
+        close: flags.close.into(),
         own_this_server: flags.i_own_this_server,
         ..Config::new(flags.urls, client)
     }

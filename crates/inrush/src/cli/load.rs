@@ -71,6 +71,15 @@ pub enum Close {
     Rst,
 }
 
+impl From<Close> for ::load::Close {
+    fn from(close: Close) -> ::load::Close {
+        match close {
+            Close::Fin => ::load::Close::Fin,
+            Close::Rst => ::load::Close::Reset,
+        }
+    }
+}
+
 fn content_length(text: &str) -> Result<u64, String> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(|error: base::UnitError| error.to_string())
 }

@@ -42,7 +42,7 @@ impl FromStr for OutputTo {
             None => (text, None),
         };
         let names = || {
-            let names = Output::value_variants().iter().filter_map(|form| Some(form.to_possible_value()?));
+            let names = Output::value_variants().iter().filter_map(Output::to_possible_value);
             names.map(|value| value.get_name().to_owned()).collect::<Vec<_>>().join(", ")
         };
         let form = Output::from_str(form, false);
