@@ -8,7 +8,7 @@ use httparse::Header;
 
 use crate::field_lines::is_token_byte;
 use crate::limits::Limits;
-use crate::request::{Method, Request, Version};
+use crate::request::{Method, Request, Transport, Version};
 use crate::status::Status;
 use crate::target;
 
@@ -76,7 +76,8 @@ pub(crate) fn parse<'a>(
             target: target.path,
             version: line.version,
             host: target.authority.unwrap_or(host),
-            sni: None,
+            client: None,
+            transport: Transport::default(),
             fields,
             body: &[],
         },

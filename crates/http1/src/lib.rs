@@ -34,7 +34,7 @@ pub use encode::{Multipart, decimal};
 pub use field_lines::{is_text_byte, is_token_byte};
 pub use head::number;
 pub use httparse::Header;
-pub use request::{Method, Request, Sni, Version};
+pub use request::{Method, Request, Sni, Transport, Version};
 pub use response::{Body, FileRange, Part, Response};
 pub use status::Status;
 pub use target::{is_authority, origin_form};

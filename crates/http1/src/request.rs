@@ -1,5 +1,7 @@
 //! A request's head, as borrowed slices of the received bytes.
 
+use std::net::IpAddr;
+
 /// The request method (RFC 9110, 9.3). Methods are case-sensitive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method<'a> {
@@ -67,6 +69,31 @@ pub struct Sni {
     pub certificate: u16,
 }
 
+/// The transport of a connection, as far as answers depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP alone.
+    #[default]
+    Plain,
+    /// TLS, with the server's reading of the name that the client gave; `None` on a server of one host.
+    Tls(Option<Sni>),
+}
+
+impl Transport {
+    /// True under TLS.
+    pub fn is_secure(self) -> bool {
+        self != Transport::Plain
+    }
+
+    /// The server's reading of the name that the client gave TLS, if there are several hosts.
+    pub fn sni(self) -> Option<Sni> {
+        match self {
+            Transport::Plain => None,
+            Transport::Tls(sni) => sni,
+        }
+    }
+}
+
 /// A complete, unambiguous request. A service never sees errors in `Content-Length`, `Transfer-Encoding`,
 /// `Connection` or `Expect`, because the framing has been resolved.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +109,10 @@ pub struct Request<'a> {
     /// The value of `Host`, or the authority of an absolute-form target, which overrules `Host`. Empty if an
     /// HTTP/1.0 client sent neither.
     pub host: &'a str,
-    /// The server's reading of the name that the client gave TLS; `None` without TLS, and on a server of one host.
-    pub sni: Option<Sni>,
+    /// The client's address, if the driver knows it: the peer's, or the one that a proxy has reported.
+    pub client: Option<IpAddr>,
+    /// The transport below HTTP.
+    pub transport: Transport,
     /// All header fields in the order of arrival, values trimmed.
     pub fields: &'a [httparse::Header<'a>],
     /// The content if [`server::Limits::keep_body`](crate::server) is set; empty otherwise.

@@ -3,6 +3,7 @@
 mod support;
 
 use base::Nanos;
+use http1::Transport;
 use http1::server::{Settings, Wants};
 use support::Peer;
 
@@ -17,13 +18,17 @@ fn transmit(peer: &mut Peer) {
 fn first_byte_deadline_begins_when_transport_is_ready() {
     let mut peer = Peer::new(Settings::default());
     let (settings, began) = (peer.settings.clone(), peer.connection.deadline());
-    peer.with(|connection, cx| connection.transport_ready(None, cx.now + Nanos::SECOND, &settings));
+    peer.with(|connection, cx| {
+        connection.transport_ready(Transport::default(), cx.now + Nanos::SECOND, &settings)
+    });
     assert_eq!(peer.connection.deadline(), began + Nanos::SECOND);
     let mut peer = Peer::new(Settings::default());
     peer.with(|connection, cx| connection.drain(cx));
     let drained = peer.connection.deadline();
     assert!(drained < began);
-    peer.with(|connection, cx| connection.transport_ready(None, cx.now + Nanos::SECOND, &settings));
+    peer.with(|connection, cx| {
+        connection.transport_ready(Transport::default(), cx.now + Nanos::SECOND, &settings)
+    });
     assert_eq!(peer.connection.deadline(), drained + Nanos::SECOND, "its short time while the server drains");
 }
 
@@ -33,7 +38,7 @@ fn over_such_a_transport_every_end_lingers() {
         let mut peer = Peer::new(Settings::default());
         let settings = peer.settings.clone();
         if ready {
-            peer.with(|connection, cx| connection.transport_ready(None, cx.now, &settings));
+            peer.with(|connection, cx| connection.transport_ready(Transport::default(), cx.now, &settings));
         }
         peer.send(LAST);
         transmit(&mut peer);

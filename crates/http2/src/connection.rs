@@ -27,7 +27,7 @@ mod sending;
 use std::collections::VecDeque;
 
 use base::Nanos;
-use http1::Sni;
+use http1::Transport;
 use http1::server::{Awaiting, Responder, Settings, Unsent, Wants};
 
 use crate::block::Block;
@@ -114,7 +114,7 @@ pub struct Connection<F> {
     makes_way: bool,
     peer_ended: bool,
     /// Given to the service with each request.
-    sni: Option<Sni>,
+    transport: Transport,
     awaiting: Awaiting,
     /// End of the last request, or the beginning.
     started: Nanos,
@@ -132,7 +132,7 @@ pub struct Connection<F> {
 
 impl<F> Connection<F> {
     /// A connection whose client is going to send the preface. Our SETTINGS frame waits to be sent.
-    pub fn new<S: Responder<File = F>>(sni: Option<Sni>, cx: &mut Context<'_, '_, S>) -> Connection<F> {
+    pub fn new<S: Responder<File = F>>(transport: Transport, cx: &mut Context<'_, '_, S>) -> Connection<F> {
         cx.counts.http2_connections += 1;
         let mut out = cx.http.buffers.take();
         let list = cx.http.settings.limits.head_bytes as u32;
@@ -174,7 +174,7 @@ impl<F> Connection<F> {
             going_away: false,
             makes_way: false,
             peer_ended: false,
-            sni,
+            transport,
             awaiting: Awaiting::Write,
             started: cx.http.now,
             deadline: cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall),

@@ -2,7 +2,8 @@
 
 use http1::server::Limits;
 use http1::{
-    Header, Method, Request, Status, Version, is_authority, is_text_byte, is_token_byte, number, origin_form,
+    Header, Method, Request, Status, Transport, Version, is_authority, is_text_byte, is_token_byte, number,
+    origin_form,
 };
 
 use crate::hpack::Fields;
@@ -151,6 +152,15 @@ fn read<'a>(pseudo: &Pseudo<'a>, fields: &'a [Header<'a>], limits: &Limits) -> R
         Some(_) => return Err(Refusal::Status(Status::EXPECTATION_FAILED)),
     };
     let content_length = length.map(|digits| number(digits).ok_or(Refusal::Malformed)).transpose()?;
-    let request = Request { method, target, version: Version::Http2, host, sni: None, fields, body: &[] };
+    let request = Request {
+        method,
+        target,
+        version: Version::Http2,
+        host,
+        client: None,
+        transport: Transport::default(),
+        fields,
+        body: &[],
+    };
     Ok(Head { request, content_length, expects_continue, priority })
 }

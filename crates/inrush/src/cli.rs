@@ -1,8 +1,8 @@
 //! Every flag, its default and its help, defined once.
 //!
-//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual`
-//! have the flags of one command each. `address` parses addresses, and `cpus` parses lists of CPUs.
-//! `text_or_json` is the choice of a format. `load::reach` has the way to a server, for `load` and `capacity`.
+//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual` have
+//! the flags of one command each, and `prepare` those of the commands that make what `serve` reads.
+//! `address` parses addresses, and `cpus` parses lists of CPUs. `text_or_json` is the choice of a format. `load::reach` has the way to a server, for `load` and `capacity`.
 //! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
@@ -15,7 +15,6 @@ mod clients;
 mod cpus;
 mod demo;
 mod doctor;
-mod fileset;
 mod fleet;
 mod guard;
 mod herd;
@@ -23,6 +22,7 @@ mod host;
 mod lab;
 mod load;
 mod manual;
+mod prepare;
 mod serve;
 mod site;
 mod text_or_json;
@@ -36,7 +36,6 @@ pub use capacity::{CapacityFlags, CapacityOutput};
 pub use cpus::CpuList;
 pub use demo::DemoFlags;
 pub use doctor::DoctorFlags;
-pub use fileset::FilesetFlags;
 pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
 pub use guard::{AllowedNetwork, GuardFlags, GuardHook, GuardOutput, GuardSignal};
 pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
@@ -47,6 +46,7 @@ pub use load::{
     OutputTo, Stack, WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
+pub use prepare::{FilesetFlags, ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};
 pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};
 pub use text_or_json::TextOrJson;
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
@@ -101,6 +101,17 @@ pub enum Command {
     /// The path joins two networks of their own on this machine. The client is at 10.79.0.2, the server at 10.79.0.1.
     /// Needs root, or the right to make user namespaces.
     Wan(WanFlags),
+    /// Print a config file for serve that does the work of another server's
+    Import(ImportFlags),
+    /// Print a line for a file with passwords, which serve --auth names
+    ///
+    /// Reads the password from standard input. The line has the name and a bcrypt hash: inrush password ann >> passwords
+    Password(PasswordFlags),
+    /// Write compressed files beside the text files of a folder, which serve then sends
+    ///
+    /// Each text file of 1000 bytes or more gets .br, .zst and .gz beside it, unless one would be hardly smaller. A second
+    /// run compresses only edited files.
+    Precompress(PrecompressFlags),
     /// Print a script of shell completions
     ///
     /// bash: inrush completions bash > ~/.local/share/bash-completion/completions/inrush

@@ -3,10 +3,11 @@
 //! This crate is only the command line. Each command turns flags into a checked configuration, calls the
 //! crate that does the work, and turns the result into output and an exit code.
 //!
-//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `fileset`, `demo`, `doctor`, `lab`, `herd` and `wan` are one
-//! command each, and `manual` is completions and manual pages. `cli` defines the flags and `config_file`
-//! reads them from a file. `output` writes data to stdout, `meters` has the counters of a run for Prometheus and
-//! OTLP, `exit` ends the program, and `habits` recognises flags of other programs. The program is [`main`].
+//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `demo`, `doctor`, `lab`, `herd` and `wan` are one command
+//! each. `prepare` has the commands that make what `serve` reads, and `manual` is completions and manual pages. `cli`
+//! defines the flags and `config_file` reads them from a file. `output` writes data to stdout, `meters` has the counters
+//! of a run for Prometheus and OTLP, `exit` ends the program, and `habits` recognises flags of other programs. The program
+//! is [`main`].
 //! `reference` holds the sources of the reference manual.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -17,7 +18,6 @@ mod config_file;
 mod demo;
 mod doctor;
 mod exit;
-mod fileset;
 mod fleet;
 mod guard;
 mod habits;
@@ -27,6 +27,7 @@ mod load;
 mod manual;
 mod meters;
 mod output;
+mod prepare;
 pub mod reference;
 mod serve;
 mod wan;
@@ -55,12 +56,15 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
         Command::Load(flags) => load::run(*flags, &arguments),
         Command::Fleet(flags) => fleet::run(flags),
         Command::Capacity(flags) => capacity::run(flags),
-        Command::Fileset(flags) => fileset::run(flags),
+        Command::Fileset(flags) => prepare::fileset::run(flags),
         Command::Demo(flags) => demo::run(flags),
         Command::Doctor(flags) => doctor::run(flags),
         Command::Lab(flags) => lab::run(flags),
         Command::Herd(flags) => herd::run(flags),
         Command::Wan(flags) => wan::run(flags),
+        Command::Import(flags) => prepare::import::run(&flags.from),
+        Command::Precompress(flags) => prepare::precompress::run(&flags),
+        Command::Password(flags) => prepare::password::run(&flags),
         Command::Completions(flags) => manual::completions(&flags),
         Command::Man(flags) => manual::pages(&flags),
         Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),

@@ -88,8 +88,8 @@ fn announce(server: &Server, hosts: &[HostConfig]) {
         say!("listening on {address}");
     }
     let names = server.certificate_names();
-    let urls = shown::urls(names.is_some(), server.addresses());
-    say!("serving {} at {}", shown::folder(&hosts[0].root), urls.join(" "));
+    let urls = shown::urls(|address| server.is_plain(address), server.addresses());
+    say!("serving {} at {}", shown::folder(hosts[0].root.as_deref()), urls.join(" "));
     for line in shown::hosts(hosts) {
         say!("{line}");
     }
@@ -316,6 +316,7 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
         mechanism,
         hosts,
         listen: flags.listen,
+        listen_http: flags.listen_http,
         dispatch: flags.dispatch.map(|given| named(given).expect("the parser accepts only these names")),
         driver: flags.driver.0,
         chosen: flags.architectures.chosen,

@@ -53,6 +53,7 @@ impl Architecture {
             (Choice::KernelCache, config.kernel_cache.then(|| "on".to_owned())),
         ];
         check_addresses(config)?;
+        self.check_plain_addresses(config)?;
         check_log(config)?;
         check_driver(config)?;
         check_clients(config)?;
@@ -96,6 +97,24 @@ impl Architecture {
         Ok(chosen)
     }
 
+    /// Refuses addresses without TLS that a server without TLS has no use for, or that worker processes cannot know.
+    fn check_plain_addresses(&self, config: &ServeConfig) -> Result<(), ServeError> {
+        let Some(first) = config.listen_http.first() else { return Ok(()) };
+        let has_open_port = config.listen_http.iter().any(|address| address.port() == 0);
+        let accepted = if config.tls.is_empty() {
+            "there is no certificate, so every address is without TLS; add --tls-cert, or use --listen"
+        } else if has_open_port && self.has_workers() {
+            "worker processes cannot know a port that the kernel chooses; expected a port from 1 up"
+        } else {
+            return Ok(());
+        };
+        Err(ServeError::Setting {
+            setting: "--listen-http",
+            given: first.to_string(),
+            accepted: accepted.to_owned(),
+        })
+    }
+
     fn has_no(
         &self,
         setting: &'static str,
@@ -117,7 +136,8 @@ fn check_addresses(config: &ServeConfig) -> Result<(), ServeError> {
     });
     let agent = config.agent_check.map(|address| ("--agent-check", address));
     let listens = config.listen.iter().map(|address| ("--listen", *address));
-    let all: Vec<(&'static str, SocketAddr)> = listens.chain(admin).chain(agent).collect();
+    let plain = config.listen_http.iter().map(|address| ("--listen-http", *address));
+    let all: Vec<(&'static str, SocketAddr)> = listens.chain(plain).chain(admin).chain(agent).collect();
     for (place, (setting, address)) in all.iter().enumerate() {
         if let Some((other, _)) = all[..place].iter().find(|(_, earlier)| overlap(*earlier, *address)) {
             return Err(ServeError::Setting {

@@ -77,7 +77,9 @@ impl Plan {
         Ok(Plan {
             cpus: usable(&config.cpus, allowed)?,
             hosts,
-            settings: LiveSettings::new(config.http.clone()).with_tls(tls).with_clients(clients),
+            settings: LiveSettings::new(config.http.clone())
+                .with_tls(tls, &config.listen_http)
+                .with_clients(clients),
             limit,
             log,
             refusals,

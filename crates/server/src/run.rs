@@ -201,6 +201,11 @@ impl Server {
         self.driver.as_ref()
     }
 
+    /// Tells whether connections to one of these addresses are without TLS.
+    pub fn is_plain(&self, address: SocketAddr) -> bool {
+        self.live.settings.is_plain(address)
+    }
+
     /// Returns the overload control; `None` if it is off, or if the architecture has controllers of its own.
     pub fn overload(&self) -> Option<&Overload> {
         self.overload.as_ref()

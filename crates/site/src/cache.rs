@@ -16,10 +16,10 @@ use http1::Request;
 use lru::LruCache;
 
 use crate::counts::Counts;
-use crate::encoding::{Coding, PerCoding, Preferences};
+use crate::representation::encoding::{Coding, PerCoding, Preferences};
+use crate::representation::validators::Asked;
 use crate::representation::{Contents, Representation};
 use crate::root::{Directory, LookupError, Reach, Stamp};
-use crate::validators::Asked;
 
 /// Limits of the cache of one loop.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Survey {
         Ok(survey)
     }
 
-    fn varies(&self) -> bool {
+    pub(crate) fn varies(&self) -> bool {
         self.stamps.0[1..].iter().any(Option::is_some)
     }
 }
@@ -124,13 +124,16 @@ pub(crate) struct Entry {
     pub(crate) slots: PerCoding<Slot>,
     /// True if the answer depends on `Accept-Encoding`.
     pub(crate) varies: bool,
+    /// True if other codings than the file's own are made when a client asks for them.
+    pub(crate) is_made: bool,
     /// Time of the survey.
     pub(crate) checked: Nanos,
 }
 
 impl Entry {
     pub(crate) fn new(name: Vec<u8>, survey: Survey, now: Nanos) -> Entry {
-        Entry { name, survey, slots: PerCoding::default(), varies: survey.varies(), checked: now }
+        let (slots, varies) = (PerCoding::default(), survey.varies());
+        Entry { name, survey, slots, varies, is_made: false, checked: now }
     }
 
     /// The entry of a listing.
@@ -153,7 +156,9 @@ impl Entry {
         let mut offered = PerCoding::default();
         for coding in Coding::ALL {
             if !matches!(self.slots[coding], Slot::Unreadable) {
-                offered[coding] = self.survey.stamps[coding].map(|stamp| stamp.length);
+                let stored = self.survey.stamps[coding].map(|stamp| stamp.length);
+                // The length of a form that is yet to be made is unknown: the best compression comes first.
+                offered[coding] = stored.or(self.is_made.then_some(coding as u64));
             }
         }
         Preferences::parse(request.values("accept-encoding")).choose(&offered)

@@ -32,6 +32,22 @@ base::counts! {
         outdated_siblings,
         /// Redirects by a rule.
         redirects,
+        /// Responses without a file, by a rule.
+        fixed_responses,
+        /// 403 for a client whose network may not ask for the path.
+        denied_networks,
+        /// 401 for a request without the right name and password.
+        unauthorized,
+        /// 429 for a client with too many wrong passwords.
+        refused_tries,
+        /// 503 for a password that could not be checked at once, because checks take a fifth of a loop's time at most.
+        postponed_checks,
+        /// 500 because a file with passwords could not be read.
+        password_file_errors,
+        /// Compressed forms of files that loops have taken over.
+        compressed,
+        /// Requests for a compressed form that got the file itself, because the form was not ready.
+        not_compressed_yet,
         /// Requests for absent files that the fallback file answered.
         fallbacks,
         /// Errors answered with a page of the site.

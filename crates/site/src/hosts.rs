@@ -27,7 +27,8 @@ use base::Clock;
 
 use crate::{CacheLimits, Options, Root, Site};
 pub use name::HostName;
-use name::{MOST_BYTES, bare};
+use name::MOST_BYTES;
+pub(crate) use name::bare;
 pub use sites::Sites;
 
 /// Most hosts of a server.

@@ -25,15 +25,15 @@
 //! decodes nothing, allocates nothing and looks at no rule. While descriptors are exhausted, cached files are served as last
 //! seen.
 //!
-//! The modules besides these: `root` opens files below the root and follows symbolic links there.
-//! `cache` remembers files, and `representation` is one stored form of a file. `validators` decides on
-//! conditional requests, `rules` holds the owner's rules, `listing` lists a folder, `respond` builds the
-//! answer, and `counts` counts. [`hosts`] chooses one of several sites.
+//! The modules besides these: `answer` has the steps from a request to a stored form, [`compress`] among them, and
+//! [`auth`] checks passwords. `root` opens files below the root and follows symbolic links there. `cache` remembers files,
+//! and `representation` is one stored form of a file. `rules` holds the owner's rules, `respond` builds the answer, and
+//! `counts` counts. [`hosts`] chooses one of several sites.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use base::{Clock, RealClock};
-//! use http1::{Method, Request, Service, Status, Version};
+//! use http1::{Method, Request, Service, Status, Transport, Version};
 //! use site::{Options, Root, Site};
 //!
 //! # fn main() -> Result<(), site::RootError> {
@@ -41,7 +41,7 @@
 //! let root = Arc::new(Root::open(".")?);
 //! let mut site = Site::new(Arc::clone(&root), Options::default(), clock);
 //! let (method, target, host) = (Method::Get, "/Cargo.toml", "localhost");
-//! let request = Request { method, target, version: Version::Http11, host, sni: None, fields: &[], body: b"" };
+//! let request = Request { method, target, version: Version::Http11, host, client: None, transport: Transport::default(), fields: &[], body: b"" };
 //! assert_eq!(site.respond(&request, clock.now()).status, Status::OK);
 //! assert_eq!(site.counts().misses, 1);
 //! # Ok(())
@@ -49,38 +49,42 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod answer;
+pub mod auth;
 mod cache;
 mod counts;
-pub mod encoding;
 pub mod hosts;
-mod listing;
 pub mod path;
-pub mod ranges;
 mod representation;
 mod respond;
 mod root;
 pub mod rules;
-mod validators;
 
 use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
 use http1::{Body, Header, Method, Request, Response, Service, Status};
 
+pub use answer::compress;
 pub use cache::CacheLimits;
 pub use counts::Counts;
 pub use hosts::{Host, HostName, Hosts, Sites};
+pub use representation::{encoding, ranges};
 pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
-pub use rules::{ErrorPage, HeaderRule, LiveRules, PageFile, Redirect, Rules};
+pub use rules::{
+    Access, Auth, ErrorPage, Fixed, HeaderRule, LiveRules, Network, PageFile, Redirect, Rules, Slashes,
+};
 
+use answer::listing;
 use cache::{Cache, Entry, Slot, Survey};
-use encoding::Coding;
+use compress::Compressor;
 use path::{PathError, SitePath};
+use representation::encoding::Coding;
+use representation::validators::Asked;
 use representation::{Facts, MediaType, Representation};
 use root::{Directory, LookupError, Reach};
 use rules::Lines;
-use validators::Asked;
 
 /// Interval between two checks of the root's own path and of the rules. Changes are noticed within this time.
 const ROOT_CHECKED_EVERY: Nanos = Nanos::SECOND;
@@ -90,6 +94,13 @@ const ROOT_CHECKED_EVERY: Nanos = Nanos::SECOND;
 pub struct Options {
     /// The rules, which may change.
     pub rules: LiveRules,
+    /// Serves nobody, but makes the kernel fetch files: the rules about networks and passwords do not apply, and nothing
+    /// is compressed.
+    pub fetches_only: bool,
+    /// Compresses files for all loops.
+    pub compressor: Compressor,
+    /// The passwords that the rules name.
+    pub logins: auth::Logins,
     /// Serves files and directories whose name begins with a dot.
     pub show_dot_files: bool,
     /// Maximum size of a file that is kept in memory; a longer one is kept open.
@@ -102,6 +113,9 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             rules: LiveRules::default(),
+            fetches_only: false,
+            compressor: Compressor::default(),
+            logins: auth::Logins::default(),
             show_dot_files: false,
             small_file: base::Bytes(64 << 10),
             cache: CacheLimits::default(),
@@ -121,10 +135,12 @@ pub struct Site<C = RealClock> {
     /// The rules that the cache knows.
     rules: Arc<Rules>,
     /// The paths that a request may not find in the cache, although the rules' pages are there under them.
-    redirected_pages: Vec<String>,
+    ruled_pages: Vec<String>,
     clock: C,
     cache: Cache,
     counts: Counts,
+    /// This loop's time for checks of passwords.
+    budget: auth::Budget,
     /// The page for a directory that is not served.
     no_index: bytes::Bytes,
 }
@@ -141,6 +157,9 @@ fn refused_path(error: PathError) -> (Counter, Status) {
     }
 }
 
+/// The name of a file below the root, and its stored forms.
+type Named = (Vec<u8>, Survey);
+
 /// A request, and the limits of its look-up.
 #[derive(Clone, Copy)]
 struct Ask<'a> {
@@ -156,9 +175,21 @@ impl<C: Clock> Site<C> {
         let cache = Cache::new(options.cache);
         let directory = root.current();
         let rules = options.rules.current();
-        let (redirected_pages, no_index) = (rules.redirected_pages(), respond::no_index(&rules));
-        let (root_due, counts) = (Nanos::ZERO, Counts::default());
-        Site { root, directory, root_due, options, rules, redirected_pages, clock, cache, counts, no_index }
+        let (ruled_pages, no_index) = (rules.ruled_pages(), respond::no_index(&rules));
+        let (root_due, counts, budget) = (Nanos::ZERO, Counts::default(), auth::Budget::default());
+        Site {
+            root,
+            directory,
+            root_due,
+            options,
+            rules,
+            ruled_pages,
+            clock,
+            cache,
+            counts,
+            budget,
+            no_index,
+        }
     }
 
     /// The site's counters since the start.
@@ -185,15 +216,16 @@ impl<C: Clock> Site<C> {
 
     fn options(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
         self.look_around(now);
-        respond::options(&self.lines(request.path()).always)
+        respond::options(&self.lines(request.path()).without_file(request.transport))
     }
 
     fn get(&mut self, ask: Ask<'_>) -> Option<Response<File>> {
         self.look_around(ask.now);
         let target = ask.request.target;
         let path = memchr::memchr(b'?', target.as_bytes()).map_or(target, |at| &target[..at]);
-        let is_redirected = self.redirected_pages.iter().any(|page| page == path);
-        if !is_redirected && let Some(response) = self.cached(path, ask) {
+        let is_ruled = self.ruled_pages.iter().any(|page| page == path)
+            || self.rules.are_about_requests(path, ask.request.transport.is_secure());
+        if !is_ruled && let Some(response) = self.cached(path, ask) {
             return Some(response);
         }
         self.look_up(path, ask)
@@ -227,7 +259,7 @@ impl<C: Clock> Site<C> {
         let current = self.options.rules.current();
         if !Arc::ptr_eq(&current, &self.rules) {
             self.cache.clear();
-            self.redirected_pages = current.redirected_pages();
+            self.ruled_pages = current.ruled_pages();
             self.no_index = respond::no_index(&current);
             self.rules = current;
         }
@@ -258,17 +290,17 @@ impl<C: Clock> Site<C> {
                 return self.finish_counted(counter, Response::error(status), raw, ask);
             }
         };
+        if let Some(answer) = self.ruled(&path, ask) {
+            return answer;
+        }
         let Some(directory) = self.directory.clone() else {
+            if self.root.is_empty() {
+                return self.refuse(LookupError::NotFound, &path, ask);
+            }
             self.counts.root_missing += 1;
             return self.finish(respond::unavailable(), raw, ask);
         };
-        if let Some((status, location)) = self.rules.redirect(&path.canonical, ask.request.target) {
-            self.counts.redirects += 1;
-            return self.finish(respond::redirect(status, &location), raw, ask);
-        }
-        if path.canonical != raw
-            && let Some(response) = self.cached(&path.canonical, ask)
-        {
+        if let Some(response) = self.cached(&path.canonical, ask) {
             return Some(response);
         }
         match self.known_or_found(&directory, &path, ask) {
@@ -306,7 +338,7 @@ impl<C: Clock> Site<C> {
         ask: Ask<'_>,
     ) -> Result<Response<File>, LookupError> {
         let mut entry = match self.surveyed(directory, path, ask) {
-            Err(LookupError::NotFound) if path.directory && self.rules.listing => {
+            Err(LookupError::NotFound) if path.directory && self.rules.lists(&path.canonical) => {
                 self.listed(directory, path, ask)?
             }
             surveyed => surveyed?,
@@ -351,28 +383,8 @@ impl<C: Clock> Site<C> {
         }
         let (name, survey) = found?;
         self.counts.outdated_siblings += u64::from(survey.outdated);
-        Ok(Entry::new(name, survey, ask.now))
-    }
-
-    /// The name of the file for a path, and its stored forms. A folder's file is the first index that exists.
-    fn survey(
-        &self,
-        directory: &Directory,
-        path: &SitePath,
-        reach: Reach,
-    ) -> Result<(Vec<u8>, Survey), LookupError> {
-        if !path.directory {
-            return Ok((path.relative.clone(), Survey::of(directory, &path.relative, reach)?));
-        }
-        for index in &self.rules.index {
-            let slash = if path.relative.is_empty() { "" } else { "/" };
-            let name = [&path.relative, slash.as_bytes(), index.as_bytes()].concat();
-            match Survey::of(directory, &name, reach) {
-                Err(LookupError::NotFound | LookupError::IsDirectory) => {}
-                survey => return Ok((name, survey?)),
-            }
-        }
-        Err(LookupError::NotFound)
+        let is_made = self.rules.compress && !self.options.fetches_only && compress::suits(&name, &survey);
+        Ok(Entry { is_made, varies: survey.varies() || is_made, ..Entry::new(name, survey, ask.now) })
     }
 
     /// Makes the listing of a folder. Reading a folder always may wait for the disk.
@@ -403,8 +415,13 @@ impl<C: Clock> Site<C> {
         loop {
             let Some(coding) = entry.choose(ask.request, ask.asked) else {
                 let refusal = respond::page(Status::NOT_ACCEPTABLE, "Vary: Accept-Encoding\r\n");
-                return Ok(respond::with_lines(refusal, &self.rules.lines(key).always));
+                let lines = self.rules.lines(key).without_file(ask.request.transport);
+                return Ok(respond::with_lines(refusal, &lines));
             };
+            if let Slot::Loaded(found) = &entry.slots[coding] {
+                return Ok(respond::file(found, ask.request, ask.asked, &mut self.counts));
+            }
+            let coding = if entry.is_made { self.made(entry, coding, key) } else { coding };
             if let Slot::Loaded(found) = &entry.slots[coding] {
                 return Ok(respond::file(found, ask.request, ask.asked, &mut self.counts));
             }
@@ -436,8 +453,12 @@ impl<C: Clock> Site<C> {
                 let redirect = respond::add_slash(&path.canonical, ask.request.target);
                 return self.finish(redirect, &path.canonical, ask);
             }
+            LookupError::HasSlash => {
+                let redirect = respond::remove_slash(&path.canonical, ask.request.target);
+                return self.finish(redirect, &path.canonical, ask);
+            }
             LookupError::NotFound | LookupError::IsDirectory => {
-                match self.fall_back(ask) {
+                match self.fall_back(path, ask) {
                     Ok(response) => return Some(response),
                     Err(LookupError::Cold) => return None,
                     // The fallback may be there, so the path is not known to be absent.
@@ -478,9 +499,9 @@ impl<C: Clock> Site<C> {
         self.known_or_found(&directory, path, ask)
     }
 
-    fn fall_back(&mut self, ask: Ask<'_>) -> Result<Response<File>, LookupError> {
+    fn fall_back(&mut self, path: &SitePath, ask: Ask<'_>) -> Result<Response<File>, LookupError> {
         let rules = Arc::clone(&self.rules);
-        let response = self.page(rules.fallback.as_ref().ok_or(LookupError::NotFound)?, ask)?;
+        let response = self.page(rules.fallback(&path.canonical).ok_or(LookupError::NotFound)?, ask)?;
         self.counts.fallbacks += 1;
         Ok(response)
     }
@@ -502,9 +523,9 @@ impl<C: Clock> Site<C> {
     /// page is not in memory, and memory alone may be used.
     fn finish(&mut self, plain: Response<File>, raw: &str, ask: Ask<'_>) -> Option<Response<File>> {
         let rules = Arc::clone(&self.rules);
-        let lines = self.lines(raw);
+        let lines = self.lines(raw).without_file(ask.request.transport);
         let Some(page) = rules.error_page(plain.status) else {
-            return Some(respond::with_lines(plain, &lines.always));
+            return Some(respond::with_lines(plain, &lines));
         };
         // The whole page: conditions and ranges are about what was asked for.
         let of_encoding = |field: &&Header<'_>| field.name.eq_ignore_ascii_case("accept-encoding");
@@ -519,7 +540,7 @@ impl<C: Clock> Site<C> {
             Err(LookupError::Cold) => return None,
             _ => plain,
         };
-        Some(respond::with_lines(plain, &lines.always))
+        Some(respond::with_lines(plain, &lines))
     }
 }
 

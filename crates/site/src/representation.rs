@@ -2,7 +2,12 @@
 //!
 //! Owns the reading of small files, the media type, and the order of the lines. The order matters, because
 //! every answer takes a slice of one block. The lines that a 304 repeats come last. `Content-Type`, which a
-//! multipart body replaces, comes first.
+//! multipart body replaces, comes first. [`encoding`] chooses among the forms of one file, [`validators`] decides on
+//! conditional requests, and [`ranges`] reads the parts that a client asks for.
+
+pub mod encoding;
+pub mod ranges;
+pub(crate) mod validators;
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -18,10 +23,11 @@ use bytes::Bytes;
 use http1::{Body, FileRange};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, pread, preadv2, retry_on_intr};
 
-use crate::encoding::Coding;
 use crate::root::{Directory, LookupError, Reach, Stamp, digest};
 use crate::rules::Lines;
-use crate::validators::Validators;
+
+use encoding::Coding;
+use validators::Validators;
 
 /// Maximum reads of a small file that changes during the read.
 const READS_TOLERATED: usize = 3;
@@ -35,7 +41,7 @@ pub(crate) struct Representation {
     pub(crate) contents: Contents,
     pub(crate) length: u64,
     /// `Content-Type`, `Content-Encoding`, `Accept-Ranges`, `Last-Modified`; `ETag`, the rules' lines about
-    /// caches; `Vary`, the rules' other lines.
+    /// caches; `Vary`, the rules' other lines; the line that is sent over TLS alone.
     fields: Bytes,
     /// End of `Content-Type` in `fields`.
     type_end: usize,
@@ -43,12 +49,14 @@ pub(crate) struct Representation {
     kept_start: usize,
     /// Start of the lines for errors in `fields`.
     errors_start: usize,
+    /// End of the lines that are sent without TLS too.
+    plain_end: usize,
     etag: Bytes,
     modified: Option<u64>,
 }
 
 /// The place of the contents.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Contents {
     /// The contents are in memory.
     Memory(Bytes),
@@ -111,6 +119,13 @@ impl Representation {
         Representation::described(contents, stamp.length, etag(stamp, facts.coding), modified, facts)
     }
 
+    /// A compressed form of a file, which another thread has made. Its entity tag comes from its content.
+    pub(crate) fn of_made(made: Bytes, of: &Representation, facts: Facts<'_>) -> Representation {
+        let length = made.len() as u64;
+        let etag = format!("\"{:x}-{length:x}-{}\"", digest(made.iter().copied()), facts.coding.suffix());
+        Representation::described(Contents::Memory(made), length, etag, of.modified, facts)
+    }
+
     /// A page made by this crate.
     pub(crate) fn of_page(page: String, facts: Facts<'_>) -> Representation {
         let length = page.len() as u64;
@@ -148,14 +163,31 @@ impl Representation {
             fields.push_str("Vary: Accept-Encoding\r\n");
         }
         fields.push_str(&facts.lines.always);
+        let plain_end = fields.len();
+        fields.push_str(&facts.lines.secure);
         let fields = Bytes::from(fields);
         let etag = fields.slice(etag_start..etag_start + etag.len());
-        Representation { contents, length, fields, type_end, kept_start, errors_start, etag, modified }
+        Representation {
+            contents,
+            length,
+            fields,
+            type_end,
+            kept_start,
+            errors_start,
+            plain_end,
+            etag,
+            modified,
+        }
     }
 
-    /// All header lines.
-    pub(crate) fn fields(&self) -> Bytes {
-        self.fields.clone()
+    /// The end of the lines for a transport.
+    fn end(&self, secure: bool) -> usize {
+        if secure { self.fields.len() } else { self.plain_end }
+    }
+
+    /// All header lines. `secure` tells whether they are sent over TLS, here and below.
+    pub(crate) fn fields(&self, secure: bool) -> Bytes {
+        self.fields.slice(..self.end(secure))
     }
 
     /// The `Content-Type` line.
@@ -164,18 +196,18 @@ impl Representation {
     }
 
     /// All header lines but `Content-Type`.
-    pub(crate) fn fields_but_type(&self) -> Bytes {
-        self.fields.slice(self.type_end..)
+    pub(crate) fn fields_but_type(&self, secure: bool) -> Bytes {
+        self.fields.slice(self.type_end..self.end(secure))
     }
 
     /// The lines that a 304 must repeat (RFC 9110, 15.4.5).
-    pub(crate) fn fields_not_modified(&self) -> Bytes {
-        self.fields.slice(self.kept_start..)
+    pub(crate) fn fields_not_modified(&self, secure: bool) -> Bytes {
+        self.fields.slice(self.kept_start..self.end(secure))
     }
 
     /// The lines for an error in place of the file.
-    pub(crate) fn lines_of_errors(&self) -> &str {
-        str::from_utf8(&self.fields[self.errors_start..]).expect("rules are ASCII")
+    pub(crate) fn lines_of_errors(&self, secure: bool) -> &str {
+        str::from_utf8(&self.fields[self.errors_start..self.end(secure)]).expect("rules are ASCII")
     }
 
     pub(crate) fn validators(&self) -> Validators<'_> {
@@ -250,6 +282,11 @@ pub(crate) struct MediaType {
 }
 
 impl MediaType {
+    /// True for text, which compresses well.
+    pub(crate) fn is_text(self) -> bool {
+        self.is_text
+    }
+
     /// The media type of pages that this crate makes.
     pub(crate) const HTML: MediaType = MediaType { name: "text/html", is_text: true };
 

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use http1::{Body, Method, Part, Request, Response, Status};
 
 use crate::counts::Counts;
-use crate::ranges::{self, Selection};
 use crate::representation::Representation;
-use crate::rules::{Rules, push_query};
-use crate::validators::{self, Asked, Verdict};
+use crate::representation::ranges::{self, Selection};
+use crate::representation::validators::{self, Asked, Verdict};
+use crate::rules::{Fixed, Rules, push_query};
 
 /// The handle of a file that is being sent.
 pub type File = Arc<OwnedFd>;
@@ -26,15 +26,16 @@ pub(crate) fn file(
     asked: Asked,
     counts: &mut Counts,
 ) -> Response<File> {
+    let secure = request.transport.is_secure();
     if asked.is_plain() {
-        return whole(found);
+        return whole(found, secure);
     }
     let own = found.validators();
     match validators::evaluate(request, asked, own) {
         Verdict::NotModified => {
-            return answer(Status::NOT_MODIFIED, found.fields_not_modified(), Body::Absent);
+            return answer(Status::NOT_MODIFIED, found.fields_not_modified(secure), Body::Absent);
         }
-        Verdict::Failed => return page(Status::PRECONDITION_FAILED, found.lines_of_errors()),
+        Verdict::Failed => return page(Status::PRECONDITION_FAILED, found.lines_of_errors(secure)),
         Verdict::Proceed => {}
     }
     // RFC 9110, 14.2: Range has a meaning for GET only. A repeated field is ambiguous and therefore ignored.
@@ -44,40 +45,40 @@ pub(crate) fn file(
         && let Some(range) = request.value("range")
     {
         return match ranges::select(range, found.length) {
-            Selection::Ranges(ranges) => partial(found, &ranges),
+            Selection::Ranges(ranges) => partial(found, &ranges, secure),
             Selection::Unsatisfiable => {
-                let length =
-                    format!("Content-Range: bytes */{}\r\n{}", found.length, found.lines_of_errors());
+                let lines = found.lines_of_errors(secure);
+                let length = format!("Content-Range: bytes */{}\r\n{lines}", found.length);
                 page(Status::RANGE_NOT_SATISFIABLE, &length)
             }
-            Selection::Ignored => whole(found),
+            Selection::Ignored => whole(found, secure),
             Selection::TooMany => {
                 counts.ranges_refused += 1;
-                whole(found)
+                whole(found, secure)
             }
         };
     }
-    whole(found)
+    whole(found, secure)
 }
 
-fn whole(found: &Representation) -> Response<File> {
-    answer(Status::OK, found.fields(), found.body())
+fn whole(found: &Representation, secure: bool) -> Response<File> {
+    answer(Status::OK, found.fields(secure), found.body())
 }
 
 /// A 206 answer: one range as it is, several as `multipart/byteranges`.
-fn partial(found: &Representation, ranges: &[Range<u64>]) -> Response<File> {
+fn partial(found: &Representation, ranges: &[Range<u64>], secure: bool) -> Response<File> {
     let content_range = |range: &Range<u64>| {
         format!("Content-Range: bytes {}-{}/{}\r\n", range.start, range.end - 1, found.length)
     };
     if let [range] = ranges {
-        let fields = [&found.fields()[..], content_range(range).as_bytes()].concat();
+        let fields = [&found.fields(secure)[..], content_range(range).as_bytes()].concat();
         return answer(Status::PARTIAL_CONTENT, fields.into(), found.part(range));
     }
     let parts = ranges.iter().map(|range| Part {
         fields: [found.content_type(), content_range(range).as_bytes()].concat().into(),
         body: found.part(range),
     });
-    answer(Status::PARTIAL_CONTENT, found.fields_but_type(), Body::Parts(parts.collect()))
+    answer(Status::PARTIAL_CONTENT, found.fields_but_type(secure), Body::Parts(parts.collect()))
 }
 
 /// The answer to OPTIONS, with further header lines.
@@ -103,6 +104,34 @@ pub(crate) fn add_slash(canonical: &str, target: &str) -> Response<File> {
     let mut location = format!("{canonical}/");
     push_query(target, &mut location);
     redirect(Status::MOVED_PERMANENTLY, &location)
+}
+
+/// Redirects to the same path without its slash, and keeps the query.
+pub(crate) fn remove_slash(canonical: &str, target: &str) -> Response<File> {
+    let mut location = canonical.trim_end_matches('/').to_owned();
+    push_query(target, &mut location);
+    redirect(Status::MOVED_PERMANENTLY, &location)
+}
+
+/// The response of a rule.
+pub(crate) fn fixed(rule: &Fixed) -> Response<File> {
+    let text = rule.text.as_ref().map(|text| Body::Bytes(Bytes::copy_from_slice(text.as_bytes())));
+    let plain = if rule.status.is_bodiless() {
+        answer(rule.status, Bytes::new(), Body::Absent)
+    } else {
+        Response::error(rule.status)
+    };
+    Response { body: text.unwrap_or(plain.body.clone()), ..plain }
+}
+
+/// Asks for a name and a password.
+pub(crate) fn unauthorized(realm: &str) -> Response<File> {
+    page(Status::UNAUTHORIZED, &format!("WWW-Authenticate: Basic realm=\"{realm}\"\r\n"))
+}
+
+/// Refuses a client that has tried too many passwords, for some seconds.
+pub(crate) fn too_many_tries(seconds: u64) -> Response<File> {
+    page(Status::TOO_MANY_REQUESTS, &format!("Retry-After: {seconds}\r\n"))
 }
 
 /// A redirect to a URL, which has only printable ASCII.

@@ -108,6 +108,8 @@ pub(crate) enum LookupError {
     NotFound,
     /// The name is a directory and not the requested file.
     IsDirectory,
+    /// The path is that of a file or a folder but for its slash, and no address ends with a slash.
+    HasSlash,
     /// A link leads out of the root.
     Escapes,
     /// A link leads to a dot-file.
@@ -185,7 +187,17 @@ impl Root {
         }
     }
 
-    /// The absolute path of the served directory.
+    /// A root without any file, for a host whose rules answer alone.
+    pub fn empty() -> Root {
+        Root { path: PathBuf::new(), open: Mutex::new(None) }
+    }
+
+    /// Tells whether there never is a file.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.path.as_os_str().is_empty()
+    }
+
+    /// The absolute path of the served directory; empty for a root without any file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,29 +1,38 @@
-//! The rules of a site: redirects, header lines, error pages, a fallback and listings.
+//! The rules of a site: redirects, fixed responses, access, passwords, header lines, error pages, a fallback, clean
+//! addresses and listings.
 //!
-//! Owns the text form of the rules and their decisions: redirects ([`Redirect`]), header lines
-//! ([`HeaderRule`]), pages of errors ([`ErrorPage`]), the fallback file, the index names and the listing of
-//! folders. Opens no file and keeps no state.
+//! Owns the text form of the rules and their decisions. Opens no file and keeps no state.
 //!
-//! A rule sees only canonical paths ([`crate::path`]), so no spelling of a path evades it. The first
-//! redirect that matches decides. Of the header rules with one name, the last that matches decides.
+//! A rule sees only canonical paths ([`crate::path`]), so no spelling of a path evades it. The rules are asked in this
+//! order: redirects ([`Redirect`]), fixed responses ([`Fixed`]), networks ([`Access`]), passwords ([`Auth`]). The first
+//! that matches decides, but of the rules about passwords, and of the header rules ([`HeaderRule`]) with one name, the
+//! last does. Then comes the file, or an error with its page ([`ErrorPage`]).
 //!
 //! Invariants: a `Location` has only printable ASCII. Its host is the host that the rule names, or none. A
 //! header line has no control character, and its name is none of those that the server decides about.
 //!
 //! ```
-//! use site::{Redirect, Rules};
+//! use site::{Rules, rules::Asked};
 //!
-//! let redirects = vec!["/old/* /new/* 301".parse::<Redirect>().unwrap()];
+//! let redirects = vec!["/old/* /new/* 301".parse().unwrap()];
 //! let rules = Rules { redirects, ..Rules::default() };
-//! assert_eq!(rules.redirect("/old/a/b", "/old/a/b?c").unwrap().1, "/new/a/b?c");
-//! assert!(rules.redirect("/older", "/older").is_none());
+//! let asked = |target| Asked { target, ..Asked::default() };
+//! assert_eq!(rules.redirect("/old/a/b", asked("/old/a/b?c")).unwrap().1, "/new/a/b?c");
+//! assert!(rules.redirect("/older", asked("/older")).is_none());
 //! ```
 
+mod access;
+mod auth;
+mod fixed;
 mod header;
+mod network;
 mod page;
 mod pattern;
 mod redirect;
 
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 use base::lock;
@@ -31,45 +40,104 @@ use http1::Status;
 
 use crate::path;
 
+pub use access::Access;
+pub use auth::Auth;
+pub use fixed::Fixed;
 pub use header::HeaderRule;
 pub(crate) use header::Lines;
-pub use page::{ErrorPage, PageFile, index_name};
+pub use network::Network;
+pub use page::{ErrorPage, PageFile, ending, index_name};
 pub use pattern::Pattern;
-pub use redirect::Redirect;
 pub(crate) use redirect::push_query;
+pub use redirect::{Asked, Redirect};
 
-/// Most redirects, and most header rules. Every path that the cache does not know is compared with each.
+/// Most rules of a kind. Every path that the cache does not know is compared with each.
 const MOST_RULES: usize = 1000;
 
 /// Most redirects from one path to the last, of which browsers follow about 20.
 const MOST_IN_A_ROW: usize = 10;
+
+/// The slash at the end of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slashes {
+    /// The address of a folder ends with a slash; one without is redirected.
+    #[default]
+    Add,
+    /// No address ends with a slash; one with a slash is redirected. A folder that is listed keeps its own.
+    Remove,
+}
+
+impl FromStr for Slashes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Slashes, String> {
+        match text {
+            "add" => Ok(Slashes::Add),
+            "remove" => Ok(Slashes::Remove),
+            _ => Err("expected add or remove".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Slashes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Slashes::Add => "add",
+            Slashes::Remove => "remove",
+        })
+    }
+}
 
 /// The rules of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Redirects, in the order in which they are tried.
     pub redirects: Vec<Redirect>,
+    /// Responses without a file.
+    pub fixed: Vec<Fixed>,
+    /// Networks that may ask for some paths, in the order in which they are tried.
+    pub access: Vec<Access>,
+    /// Paths with passwords.
+    pub auths: Vec<Auth>,
     /// Header lines.
     pub headers: Vec<HeaderRule>,
     /// Pages of errors.
     pub error_pages: Vec<ErrorPage>,
     /// The file for every path without a file.
     pub fallback: Option<PageFile>,
+    /// Paths without the fallback.
+    pub without_fallback: Vec<Pattern>,
     /// The names of the file that is served for its folder, in the order in which they are tried.
     pub index: Vec<String>,
-    /// Lists a folder without an index.
+    /// Endings of files that paths leave out, in the order in which they are tried.
+    pub endings: Vec<String>,
+    /// The addresses of folders.
+    pub slashes: Slashes,
+    /// Lists every folder without an index.
     pub listing: bool,
+    /// Folders that are listed if they have no index.
+    pub listed: Vec<Pattern>,
+    /// Compresses text that has no precompressed sibling.
+    pub compress: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
         Rules {
             redirects: Vec::new(),
+            fixed: Vec::new(),
+            access: Vec::new(),
+            auths: Vec::new(),
             headers: Vec::new(),
             error_pages: Vec::new(),
             fallback: None,
+            without_fallback: Vec::new(),
             index: vec!["index.html".to_owned()],
+            endings: Vec::new(),
+            slashes: Slashes::default(),
             listing: false,
+            listed: Vec::new(),
+            compress: false,
         }
     }
 }
@@ -80,7 +148,16 @@ impl Rules {
     /// # Errors
     /// A description of what is accepted.
     pub fn check(&self) -> Result<(), String> {
-        for (flag, count) in [("--redirect", self.redirects.len()), ("--header", self.headers.len())] {
+        let counts = [
+            ("--redirect", self.redirects.len()),
+            ("--respond", self.fixed.len()),
+            ("--access", self.access.len()),
+            ("--auth", self.auths.len()),
+            ("--header", self.headers.len()),
+            ("--list", self.listed.len()),
+            ("--no-fallback", self.without_fallback.len()),
+        ];
+        for (flag, count) in counts {
             if count > MOST_RULES {
                 return Err(format!("{flag} is given {count} times; expected at most {MOST_RULES}"));
             }
@@ -97,7 +174,8 @@ impl Rules {
     fn comes_to_an_end(&self, path: &str) -> bool {
         let mut path = path.to_owned();
         for _ in 0..MOST_IN_A_ROW {
-            let Some((_, location)) = self.redirect(&path, &path) else { return true };
+            let asked = Asked { target: &path, ..Asked::default() };
+            let Some((_, location)) = self.redirect(&path, asked) else { return true };
             let next = redirect::own_path(&location).map(|path| path::normalise(path, false));
             let Some(Ok(next)) = next else { return true };
             path = next.canonical;
@@ -105,17 +183,60 @@ impl Rules {
         false
     }
 
-    /// The status and the `Location` for a canonical path, if a redirect matches. The query of `target` is
+    /// The status and the `Location` for a canonical path, if a redirect matches. The query of the target is
     /// kept, unless the redirect has one of its own.
-    pub fn redirect(&self, path: &str, target: &str) -> Option<(Status, String)> {
-        self.redirects.iter().find_map(|rule| rule.decide(path, target)).flatten()
+    pub fn redirect(&self, path: &str, asked: Asked<'_>) -> Option<(Status, String)> {
+        self.redirects.iter().find_map(|rule| rule.decide(path, asked)).flatten()
     }
 
-    /// The canonical paths of error pages and the fallback that a redirect matches.
-    pub(crate) fn redirected_pages(&self) -> Vec<String> {
+    /// The response without a file for a canonical path.
+    pub(crate) fn fixed(&self, path: &str) -> Option<&Fixed> {
+        self.fixed.iter().find(|rule| rule.is_about(path))
+    }
+
+    /// Tells whether a folder without an index is listed.
+    pub(crate) fn lists(&self, folder: &str) -> bool {
+        self.listing || self.listed.iter().any(|paths| paths.rest(folder).is_some())
+    }
+
+    /// The file for a path without one.
+    pub(crate) fn fallback(&self, path: &str) -> Option<&PageFile> {
+        let is_without = || self.without_fallback.iter().any(|paths| paths.rest(path).is_some());
+        self.fallback.as_ref().filter(|_| !is_without())
+    }
+
+    /// Tells whether a client may ask for a canonical path.
+    pub(crate) fn allow(&self, path: &str, client: Option<IpAddr>) -> bool {
+        Access::allow(&self.access, path, client)
+    }
+
+    /// The passwords of a canonical path.
+    pub(crate) fn auth(&self, path: &str) -> Option<&Auth> {
+        self.auths.iter().rev().find(|rule| rule.is_about(path))
+    }
+
+    /// Tells whether the answer to a canonical path may depend on more of the request than its path. `is_secure` tells
+    /// whether it came over TLS.
+    pub(crate) fn are_about_requests(&self, path: &str, is_secure: bool) -> bool {
+        self.access.iter().any(|rule| rule.is_about(path))
+            || self.auths.iter().any(|rule| rule.is_about(path))
+            || !is_secure && self.redirects.iter().any(|rule| rule.is_about_plain(path))
+    }
+
+    /// The canonical paths of error pages and the fallback that a redirect or a fixed response matches.
+    pub(crate) fn ruled_pages(&self) -> Vec<String> {
         let files = self.error_pages.iter().map(|page| &page.file).chain(&self.fallback);
         let paths = files.map(|file| &file.path().canonical);
-        paths.filter(|path| self.redirect(path, path).is_some()).cloned().collect()
+        let is_ruled = |path: &&String| {
+            let asked = Asked { target: path, ..Asked::default() };
+            self.redirect(path, asked).is_some() || self.fixed(path).is_some()
+        };
+        paths.filter(is_ruled).cloned().collect()
+    }
+
+    /// Tells whether the rules answer requests without any file.
+    pub fn answer_alone(&self) -> bool {
+        !self.redirects.is_empty() || !self.fixed.is_empty()
     }
 
     /// The header lines of a canonical path.
@@ -167,10 +288,11 @@ mod tests {
             error_pages: vec![page("404 /old.html"), page("404 /new.html")],
             ..Rules::default()
         };
-        assert_eq!(rules.redirect("/a/b", "/a/b"), Some((Status::FOUND, "/first".to_owned())));
-        assert_eq!(rules.redirect("/a/c", "/a/c"), Some((Status::PERMANENT_REDIRECT, "/second".to_owned())));
-        assert_eq!(rules.redirect("/a/x/y", "/a/x/y"), None);
-        assert_eq!(rules.redirect("/b", "/b"), None);
+        let decided = |path| rules.redirect(path, Asked { target: path, ..Asked::default() });
+        assert_eq!(decided("/a/b"), Some((Status::FOUND, "/first".to_owned())));
+        assert_eq!(decided("/a/c"), Some((Status::PERMANENT_REDIRECT, "/second".to_owned())));
+        assert_eq!(decided("/a/x/y"), None);
+        assert_eq!(decided("/b"), None);
         assert_eq!(rules.error_page(Status::NOT_FOUND).unwrap().path().canonical, "/new.html");
         assert!(rules.error_page(Status::FORBIDDEN).is_none());
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Clock, Nanos, SimulatedClock, WallTime};
-use http1::{Body, Method, Request, Service, Sni, Version};
+use http1::{Body, Method, Request, Service, Sni, Transport, Version};
 use proptest::prelude::*;
 use site::hosts::{Names, Speaks};
 use site::{Host, HostName, Hosts, LiveRules, Options, Root, Rules, Sites};
@@ -58,7 +58,8 @@ impl Fixture {
             target,
             version: Version::Http11,
             host,
-            sni,
+            client: None,
+            transport: sni.map_or(Transport::Plain, |sni| Transport::Tls(Some(sni))),
             fields: &[],
             body: b"",
         };
@@ -153,7 +154,16 @@ fn a_host_nobody_asks_for_drops_its_files() {
     let clock = clock();
     let mut ask = |now: Nanos| {
         let (method, target, version) = (Method::Get, "/name", Version::Http11);
-        let request = Request { method, target, version, host: "a.test", sni: None, fields: &[], body: b"" };
+        let request = Request {
+            method,
+            target,
+            version,
+            host: "a.test",
+            client: None,
+            transport: Transport::default(),
+            fields: &[],
+            body: b"",
+        };
         fixture.sites.respond(&request, clock.now() + now);
         fixture.sites.counts().dropped_idle
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::SimulatedClock;
 use common::Fixture;
-use http1::{Body, Method, Request, Response, Service, Status, Version};
+use http1::{Body, Method, Request, Response, Service, Status, Transport, Version};
 use rustix::fs::{Advice, fadvise, fsync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use site::Site;
@@ -20,7 +20,8 @@ fn get(target: &str) -> Request<'_> {
         target,
         version: Version::Http11,
         host: "h",
-        sni: None,
+        client: None,
+        transport: Transport::default(),
         fields: &[],
         body: b"",
     }

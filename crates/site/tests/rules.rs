@@ -297,7 +297,8 @@ fn memory_alone_answers_what_it_can() {
         target,
         version: http1::Version::Http11,
         host: "",
-        sni: None,
+        client: None,
+        transport: http1::Transport::default(),
         fields: &[],
         body: b"",
     };

@@ -22,7 +22,7 @@ use super::outbox::Outbox;
 use super::{Context, Responder, Settings, Transmit};
 use crate::head_syntax::HeadSyntax;
 use crate::limits::LEAST_PROGRESS_BYTES;
-use crate::request::Sni;
+use crate::request::Transport;
 use crate::response::{Body, Response};
 use crate::scan::HeadScan;
 use crate::status::Status;
@@ -94,7 +94,7 @@ pub struct Connection<F> {
     /// The transport ends with a message of its own, which the peer is to read before the end.
     always_lingers: bool,
     /// Given to the service with each request.
-    sni: Option<Sni>,
+    transport: Transport,
 }
 
 impl<F> Connection<F> {
@@ -119,15 +119,15 @@ impl<F> Connection<F> {
             draining: false,
             retiring: false,
             always_lingers: false,
-            sni: None,
+            transport: Transport::default(),
         }
     }
 
     /// A transport that had to be set up first, such as TLS, is ready: the wait for the first byte begins now, and every
-    /// end that follows a response lingers. Requests carry `sni`.
-    pub fn transport_ready(&mut self, sni: Option<Sni>, now: Nanos, settings: &Settings) {
+    /// end that follows a response lingers. Requests carry `transport`.
+    pub fn transport_ready(&mut self, transport: Transport, now: Nanos, settings: &Settings) {
         self.always_lingers = true;
-        self.sni = sni;
+        self.transport = transport;
         if self.awaiting == Awaiting::FirstByte {
             self.started = now;
             self.deadline = now.saturating_add(settings.timeouts.header);

@@ -34,6 +34,8 @@ mod log;
 mod outbox;
 mod settings;
 
+use std::net::IpAddr;
+
 use base::Nanos;
 
 use crate::date::HttpDate;
@@ -91,6 +93,8 @@ pub struct Context<'a, S: Responder> {
     /// The access log. A response queued without a log is not logged later, so the log is present in all
     /// calls or in none.
     pub log: Option<&'a mut dyn Log>,
+    /// The client's address, if known.
+    pub client: Option<IpAddr>,
     /// The loop's current time.
     pub now: Nanos,
 }

@@ -92,7 +92,7 @@ impl Echo {
 }
 
 fn describe(request: &Request<'_>) -> String {
-    let Request { method, target, version, host, fields, body, sni: _ } = request;
+    let Request { method, target, version, host, fields, body, .. } = request;
     let body = String::from_utf8_lossy(body);
     format!("{} {target} {version:?} host={host} fields={} body={body}\n", method.as_str(), fields.len())
 }
@@ -155,6 +155,7 @@ impl Peer {
             date: &self.date,
             counts: &mut self.counts,
             log: self.log.as_mut().map(|log| log as &mut dyn Log),
+            client: None,
             now: self.clock.now(),
         };
         act(&mut self.connection, &mut cx)

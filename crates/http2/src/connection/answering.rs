@@ -76,7 +76,7 @@ impl<F> Connection<F> {
                 return Ok(());
             }
         };
-        head.request.sni = self.sni;
+        (head.request.client, head.request.transport) = (cx.http.client, self.transport);
         // A PRIORITY_UPDATE frame replaces the field, even if it came first (RFC 9218, 7).
         stream.priority = early.or(head.priority).unwrap_or_default();
         stream.promised = head.content_length;
@@ -180,7 +180,7 @@ impl<F> Connection<F> {
         let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
         match head::parse(&kept.fields, &mut slots, &cx.http.settings.limits) {
             Ok(mut head) => {
-                head.request.sni = self.sni;
+                (head.request.client, head.request.transport) = (cx.http.client, self.transport);
                 head.request.body = &kept.content;
                 self.ask(stream, &head.request, None, cx);
             }

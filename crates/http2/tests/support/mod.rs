@@ -104,6 +104,7 @@ macro_rules! with_context {
             date: &date,
             counts: &mut $peer.http,
             log: None,
+            client: None,
             now: $peer.now,
         };
         let mut lent = Context { http: &mut http, counts: &mut $peer.counts };
@@ -135,9 +136,13 @@ impl Peer {
             date: &date,
             counts: &mut http,
             log: None,
+            client: None,
             now: Nanos::ZERO,
         };
-        let connection = Connection::new(None, &mut Context { http: &mut context, counts: &mut counts });
+        let connection = Connection::new(
+            http1::Transport::default(),
+            &mut Context { http: &mut context, counts: &mut counts },
+        );
         let (now, output) = (Nanos::ZERO, Vec::new());
         Peer { connection, service, settings, http, counts, now, output, most_pending: 0, buffers }
     }

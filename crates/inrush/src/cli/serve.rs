@@ -177,6 +177,12 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub listen: Vec<SocketAddr>,
 
+    /// Address to listen on without TLS, beside those of --listen with it; repeatable
+    ///
+    /// The rule redirect https sends its clients to TLS.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = OPERATION, hide_short_help = true)]
+    pub listen_http: Vec<SocketAddr>,
+
     /// Number of event loops, threads or worker processes
     ///
     /// Default: one event loop per CPU; 150 kernel threads or worker processes; 1000 user-level threads.

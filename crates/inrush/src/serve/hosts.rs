@@ -7,8 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use server::{CertificateFiles, HostConfig, LogTarget};
+use site::auth::Logins;
+use site::compress::Compressor;
 use site::hosts::{MOST_HOSTS, Names};
-use site::{CacheLimits, LiveRules, Options, Rules};
+use site::{Auth, CacheLimits, LiveRules, Options, Rules};
 
 use crate::cli::{HostFlags, ServeFlags};
 use crate::config_file;
@@ -38,9 +40,13 @@ pub fn of(flags: &ServeFlags) -> Result<Hosts, Exit> {
         certificates.extend(pairs(&format!("{title}: "), lists, number)?);
         let rules = checked(&format!("{title}: "), host.site.rules())?;
         let cache = shared.with_own(&host);
-        let Some(root) = host.root else {
-            return Err(wrong(format!("{title}: root is missing; expected the directory to serve")));
-        };
+        if host.root.is_none() && !rules.answer_alone() {
+            return Err(wrong(format!(
+                "{title}: root is missing; expected the directory to serve, or rules that answer without it, such as redirect = \
+                 \"/* https://example.org/* 301\""
+            )));
+        }
+        let root = host.root;
         let (site, access_log) = (shared.options(rules, cache), host.access_log.map(log_target));
         hosts.push(HostConfig { names: host.names, root, site, access_log });
     }
@@ -72,7 +78,7 @@ fn default_host(flags: &ServeFlags, shared: &Share, has_others: bool) -> Result<
         }
     };
     let site = shared.options(rules, shared.cache);
-    Ok(Some(HostConfig { names: Vec::new(), root, site, access_log: None }))
+    Ok(Some(HostConfig { names: Vec::new(), root: Some(root), site, access_log: None }))
 }
 
 /// Returns the destination of an access log.
@@ -91,9 +97,10 @@ fn title(host: &HostFlags) -> Result<String, Exit> {
     Ok(format!("host {name}"))
 }
 
-/// Refuses more rules than each path can be compared with, and redirects without an end.
+/// Refuses more rules than each path can be compared with, redirects without an end, and files without passwords.
 fn checked(title: &str, rules: Rules) -> Result<Rules, Exit> {
-    match rules.check() {
+    let files = || rules.auths.iter().filter_map(Auth::file).try_for_each(site::auth::check_file);
+    match rules.check().and_then(|()| files()) {
         Ok(()) => Ok(rules),
         Err(said) => Err(wrong(format!("{title}{said}"))),
     }
@@ -136,6 +143,10 @@ fn pairs(
 struct Share {
     show_dot_files: bool,
     small_file: base::Bytes,
+    /// The wrong passwords of clients, at all hosts together.
+    logins: Logins,
+    /// Compresses the files of all hosts.
+    compressor: Compressor,
     /// The cache limits of a host without its own.
     cache: CacheLimits,
 }
@@ -154,7 +165,9 @@ impl Share {
             open_files: whole.part((all - own(|host| host.cache_open_files.is_some())).max(1)).open_files,
             ..whole.part(all)
         };
-        Share { show_dot_files: flags.show_dot_files, small_file: flags.small_file, cache }
+        let (logins, compressor) = (Logins::default(), Compressor::default());
+        let (show_dot_files, small_file) = (flags.show_dot_files, flags.small_file);
+        Share { show_dot_files, small_file, logins, compressor, cache }
     }
 
     fn with_own(&self, host: &HostFlags) -> CacheLimits {
@@ -170,6 +183,9 @@ impl Share {
             rules: LiveRules::new(rules),
             show_dot_files: self.show_dot_files,
             small_file: self.small_file,
+            fetches_only: false,
+            compressor: self.compressor.clone(),
+            logins: self.logins.clone(),
             cache,
         }
     }

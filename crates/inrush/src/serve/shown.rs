@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Clock, RealClock};
-use http1::{Method, Request, Service, Status, Version};
+use http1::{Method, Request, Service, Status, Transport, Version};
 use server::{Checked, HostConfig, LogTarget, ServeConfig};
 use site::{LiveRules, Options, Root, Rules, Site};
 
@@ -16,9 +16,9 @@ use site::{LiveRules, Options, Root, Rules, Site};
 const MOST_NAMES: usize = 4096;
 
 /// Returns the URLs of addresses, for a browser on this machine.
-pub fn urls(has_tls: bool, addresses: &[SocketAddr]) -> Vec<String> {
-    let scheme = if has_tls { "https" } else { "http" };
+pub fn urls(is_plain: impl Fn(SocketAddr) -> bool, addresses: &[SocketAddr]) -> Vec<String> {
     let url = |address: &SocketAddr| {
+        let scheme = if is_plain(*address) { "http" } else { "https" };
         let mut address = *address;
         match address.ip() {
             ip if !ip.is_unspecified() => {}
@@ -30,8 +30,9 @@ pub fn urls(has_tls: bool, addresses: &[SocketAddr]) -> Vec<String> {
     addresses.iter().map(url).collect()
 }
 
-/// Returns the absolute path of the folder.
-pub fn folder(root: &Path) -> String {
+/// Returns the absolute path of the folder of a host, or the words for a host without one.
+pub fn folder(root: Option<&Path>) -> String {
+    let Some(root) = root else { return "rules alone".to_owned() };
     std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned()).display().to_string()
 }
 
@@ -49,7 +50,7 @@ pub fn hosts(hosts: &[HostConfig]) -> Vec<String> {
 /// Returns the line about a host that has names.
 fn named(host: &HostConfig) -> String {
     let names: Vec<String> = host.names.iter().map(ToString::to_string).collect();
-    format!("host {}: {}", names.join(" "), folder(&host.root))
+    format!("host {}: {}", names.join(" "), folder(host.root.as_deref()))
 }
 
 /// Returns a line for each missing file: the page at `/` of each host, and the files that rules name.
@@ -58,8 +59,9 @@ pub fn hints(hosts: &[HostConfig], urls: &[String]) -> Vec<String> {
 }
 
 fn hints_about(host: &HostConfig, urls: &[String]) -> Vec<String> {
-    let Ok(opened) = Root::open(&host.root) else { return Vec::new() };
-    let (root, options) = (&host.root, &host.site);
+    let Some(root) = &host.root else { return Vec::new() };
+    let Ok(opened) = Root::open(root) else { return Vec::new() };
+    let options = &host.site;
     let trial = Trial { root: Arc::new(opened), rules: options.rules.current() };
     // The addresses alone lead to the default host.
     let (title, urls) = match host.names.is_empty() {
@@ -79,9 +81,18 @@ struct Trial {
 impl Trial {
     fn status(&self, rules: LiveRules, target: &str) -> Status {
         let clock = RealClock::new();
-        let options = Options { rules, ..Options::default() };
+        let options = Options { rules, fetches_only: true, ..Options::default() };
         let (method, version) = (Method::Head, Version::Http11);
-        let request = Request { method, target, version, host: "", sni: None, fields: &[], body: b"" };
+        let request = Request {
+            method,
+            target,
+            version,
+            host: "",
+            client: None,
+            transport: Transport::default(),
+            fields: &[],
+            body: b"",
+        };
         Site::new(Arc::clone(&self.root), options, clock).respond(&request, clock.now()).status
     }
 
@@ -96,7 +107,7 @@ impl Trial {
         Some(format!(
             "there is no {names} in {}, so / is answered 404: ask for files by name{example}, list folders with \
              --listing, or choose another start file with --index NAME",
-            folder(root)
+            folder(Some(root))
         ))
     }
 
@@ -124,15 +135,26 @@ fn first_file(root: &Path) -> Option<String> {
 
 /// Returns the lines about the rules of a host.
 fn rules(rules: &Rules) -> [String; 2] {
-    let listing = if rules.listing { "listed" } else { "not listed" };
-    let fallback = rules
-        .fallback
-        .as_ref()
-        .map_or("no fallback".to_owned(), |file| format!("fallback {}", file.path().canonical));
-    let (redirects, headers, pages) = (rules.redirects.len(), rules.headers.len(), rules.error_pages.len());
+    let listing = match (rules.listing, &rules.listed[..]) {
+        (true, _) => "listed",
+        (false, []) => "not listed",
+        (false, _) => "listed by rules",
+    };
+    let counts = [
+        (rules.redirects.len(), "redirects"),
+        (rules.fixed.len(), "fixed responses"),
+        (rules.access.len(), "about networks"),
+        (rules.auths.len(), "about passwords"),
+        (rules.headers.len(), "header fields"),
+        (rules.error_pages.len(), "error pages"),
+    ];
+    let some = counts.iter().filter(|(count, _)| *count > 0);
+    let mut kinds: Vec<String> = some.map(|(count, kind)| format!("{count} {kind}")).collect();
+    kinds.extend(rules.fallback.as_ref().map(|file| format!("fallback {}", file.path().canonical)));
+    let kinds = if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") };
     [
         format!("start files: {}; other folders are {listing}", rules.index.join(", ")),
-        format!("rules: {redirects} redirects, {headers} header fields, {pages} error pages, {fallback}"),
+        format!("rules: {kinds}"),
     ]
 }
 
@@ -146,8 +168,10 @@ fn log(target: Option<&LogTarget>) -> Option<String> {
 
 /// Returns the result of a check: what would be served.
 pub fn checked(config: &ServeConfig, checked: &Checked) -> String {
-    let urls = urls(checked.certificates.is_some(), &config.listen);
-    let mut lines = vec![format!("would serve {} at {}", folder(&config.hosts[0].root), urls.join(" "))];
+    let is_plain = |address| checked.certificates.is_none() || config.listen_http.contains(&address);
+    let urls = urls(is_plain, &config.addresses().collect::<Vec<_>>());
+    let mut lines =
+        vec![format!("would serve {} at {}", folder(config.hosts[0].root.as_deref()), urls.join(" "))];
     lines.extend(checked.certificates.as_deref().map(certificates));
     for host in &config.hosts {
         lines.extend((!host.names.is_empty()).then(|| named(host)));

@@ -317,16 +317,15 @@ fn a_check_shows_all_hosts() {
     assert_eq!((code, said.as_str()), (Some(0), ""));
     let root = |files: &Files| fs::canonicalize(files.root()).unwrap().display().to_string();
     let (default, one, two) = (root(&hosts.default), root(&hosts.one), root(&hosts.two));
-    let rules = "rules: 0 redirects, 0 header fields, 0 error pages";
     assert_eq!(
         shown,
         format!(
             "would serve {default} at http://127.0.0.1:8080/\n\
-             start files: index.html; other folders are not listed\n{rules}, no fallback\n\
+             start files: index.html; other folders are not listed\nrules: none\n\
              host one.test *.one.test: {one}\n\
-             start files: index.html; other folders are listed\n{rules}, no fallback\n\
+             start files: index.html; other folders are listed\nrules: none\n\
              host two.test: {two}\n\
-             start files: start.html; other folders are not listed\n{rules}, fallback /absent\n\
+             start files: start.html; other folders are not listed\nrules: fallback /absent\n\
              warning: host two.test: there is no start.html in {two}, so / is answered 404: ask for files by name, list \
              folders with --listing, or choose another start file with --index NAME\n\
              warning: host two.test: --fallback: there is no file /absent in the folder\n\

@@ -96,7 +96,7 @@ fn pool(config: &ServeConfig) -> usize {
 
 /// Descriptors of a thread: its interest set, or its accept queues.
 fn descriptors_per_thread(config: &ServeConfig) -> usize {
-    if config.chosen.get(&WAKE) == Some(Wake::Reuseport) { config.listen.len() } else { 1 }
+    if config.chosen.get(&WAKE) == Some(Wake::Reuseport) { config.addresses().count() } else { 1 }
 }
 
 /// The shared state of the threads.

@@ -59,7 +59,7 @@ fn descriptors(config: &ServeConfig) -> usize {
         0 => sys::cpu::allowed().map_or(1, |cpus| cpus.len()),
         chosen => chosen,
     };
-    config.workers.unwrap_or_else(all) * (config.open_files() + 2 + 3 * config.listen.len())
+    config.workers.unwrap_or_else(all) * (config.open_files() + 2 + 3 * config.addresses().count())
 }
 
 fn fits(config: &ServeConfig) -> Result<(), ServeError> {

@@ -46,7 +46,7 @@ pub const SMPED: Architecture = Architecture {
     summary: "a dispatcher, and worker processes with an event loop each",
     accept_limit: AcceptLimit::Adaptive,
     descriptors: |config| {
-        let listeners = if by_kernel(config) { config.listen.len() } else { 0 };
+        let listeners = if by_kernel(config) { config.addresses().count() } else { 0 };
         let places = config.chosen.get(&NUMBERS).unwrap_or_default().p_max;
         config.open_files() + places * (DESCRIPTORS_PER_WORKER + listeners)
     },

@@ -4,10 +4,11 @@
 //! of a connection by the same table of names.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
 
 use site::hosts::{Names, Speaks};
-use site::{Host, HostName, Hosts, LiveRules, Root};
+use site::{Host, HostName, Hosts, LiveRules, Root, RootError};
 use tls::Sessions;
 
 use crate::config::serve::{HostConfig, ServeConfig};
@@ -35,7 +36,15 @@ impl LiveHosts {
 /// # Errors
 /// [`ServeError::Root`].
 pub fn open_root(host: &HostConfig) -> Result<Root, ServeError> {
-    Root::open(&host.root).map_err(|cause| ServeError::Root { host: host.title(), cause })
+    opened_root(host, |path| Root::open(path))
+}
+
+fn opened_root(
+    host: &HostConfig,
+    open: impl Fn(&Path) -> Result<Root, RootError>,
+) -> Result<Root, ServeError> {
+    let root = host.root.as_deref().map_or_else(|| Ok(Root::empty()), open);
+    root.map_err(|cause| ServeError::Root { host: host.title(), cause })
 }
 
 /// Opens the directories of all hosts, for the process that a user starts. If there are several hosts, `tls` chooses
@@ -52,10 +61,7 @@ pub fn open(config: &ServeConfig, tls: Option<&Sessions>) -> Result<Hosts, Serve
 /// # Errors
 /// The errors of [`open`], except for a missing directory.
 pub fn reopen(config: &ServeConfig, tls: Option<&Sessions>) -> Result<Hosts, ServeError> {
-    let reopen = |host: &HostConfig| {
-        Root::reopen(&host.root).map_err(|cause| ServeError::Root { host: host.title(), cause })
-    };
-    opened_by(reopen, config, tls)
+    opened_by(|host| opened_root(host, |path| Root::reopen(path)), config, tls)
 }
 
 /// Returns the table of the names of all hosts.

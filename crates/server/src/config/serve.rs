@@ -48,8 +48,8 @@ pub struct AdminSettings {
 pub struct HostConfig {
     /// Its names. A default host may have none; it answers for every name that no other host has.
     pub names: Vec<HostName>,
-    /// The directory to serve.
-    pub root: PathBuf,
+    /// The directory to serve; `None` for a host whose rules answer alone.
+    pub root: Option<PathBuf>,
     /// Options of the site: the files to serve and those to keep in memory.
     pub site: Options,
     /// The log of its requests; `None` selects the server's.
@@ -69,8 +69,10 @@ impl HostConfig {
 pub struct ServeConfig {
     /// The hosts, each with a directory. The first one is the default.
     pub hosts: Vec<HostConfig>,
-    /// Addresses to listen on; port 0 lets the kernel choose.
+    /// Addresses to listen on; port 0 lets the kernel choose. Connections are under TLS if there are certificates.
     pub listen: Vec<SocketAddr>,
+    /// Addresses to listen on without TLS, beside those with it.
+    pub listen_http: Vec<SocketAddr>,
     /// The event mechanism's name: one of [`dispatch::for_each_mechanism`], or [`URING`]. `None` selects the best
     /// one.
     pub dispatch: Option<&'static str>,
@@ -142,6 +144,11 @@ impl ServeConfig {
             }
         }
         logs
+    }
+
+    /// Returns all addresses to listen on, those without TLS last.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + Clone {
+        self.listen.iter().chain(&self.listen_http).copied()
     }
 
     /// Returns the way to wake the waiters for connections: the configured one, or the first that the architecture

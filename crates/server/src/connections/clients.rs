@@ -22,7 +22,6 @@
 //! Invariants: a server without limits and proxies has no [`Clients`]; a [`Permit`] gives its connection back when it
 //! is dropped.
 
-mod network;
 mod sketch;
 
 use std::net::{IpAddr, SocketAddr};
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use base::Nanos;
 
 use crate::ground::counters::LoopCounts;
-pub use network::Network;
+pub use site::Network;
 use sketch::{Counts, Hasher, Places, Rates};
 
 /// The limits of each client, and the proxies in front of the server.

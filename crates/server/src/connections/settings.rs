@@ -3,12 +3,15 @@
 //! Each thread holds a copy and checks for newer settings when it begins a turn. The check loads one number that
 //! hardly ever changes.
 
+use std::net::SocketAddr;
 use std::ops::Deref;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use base::lock;
 use http1::server::Settings;
+use sys::socket::local_address;
 use tls::Sessions;
 
 use crate::connections::clients::Clients;
@@ -21,6 +24,8 @@ pub struct LiveSettings {
     seen: u64,
     mine: Arc<Settings>,
     tls: Option<Sessions>,
+    /// The addresses without TLS beside those with it; unset until the kernel has chosen their ports.
+    plain: Arc<OnceLock<Vec<SocketAddr>>>,
     clients: Option<Clients>,
     custody: Custody,
 }
@@ -41,14 +46,23 @@ impl LiveSettings {
             seen: 0,
             mine,
             tls: None,
+            plain: Arc::default(),
             clients: None,
             custody: Custody::default(),
         }
     }
 
-    /// Adds TLS, whose certificates may change as well.
-    pub fn with_tls(self, tls: Option<Sessions>) -> LiveSettings {
+    /// Adds TLS, whose certificates may change as well, and the addresses without it.
+    pub fn with_tls(self, tls: Option<Sessions>, plain: &[SocketAddr]) -> LiveSettings {
+        if plain.iter().all(|address| address.port() != 0) {
+            self.speak_plainly_at(plain.iter().copied());
+        }
         LiveSettings { tls, ..self }
+    }
+
+    /// Sets the addresses without TLS, once.
+    pub fn speak_plainly_at(&self, addresses: impl Iterator<Item = SocketAddr>) {
+        let _ = self.plain.set(addresses.collect());
     }
 
     /// Adds the limits of each client.
@@ -71,9 +85,30 @@ impl LiveSettings {
         self.clients.as_ref()
     }
 
-    /// Returns the maker of TLS sessions; `None` for plain connections.
+    /// Returns the maker of TLS sessions; `None` for a server without certificates.
     pub fn tls(&self) -> Option<&Sessions> {
         self.tls.as_ref()
+    }
+
+    /// Returns the maker of TLS sessions for a connection; `None` for a plain one. Calls `getsockname` if the server has
+    /// addresses of both kinds.
+    pub fn tls_of(&self, connection: &OwnedFd) -> Option<&Sessions> {
+        let is_plain = || local_address(connection).is_ok_and(|address| self.is_plain(address));
+        self.tls().filter(|_| !(self.has_plain() && is_plain()))
+    }
+
+    fn has_plain(&self) -> bool {
+        self.plain.get().is_some_and(|plain| !plain.is_empty())
+    }
+
+    /// Tells whether connections to an address are plain.
+    pub fn is_plain(&self, address: SocketAddr) -> bool {
+        let has = |plain: &SocketAddr| {
+            let ip = plain.ip();
+            plain.port() == address.port()
+                && (ip.is_unspecified() || ip.to_canonical() == address.ip().to_canonical())
+        };
+        self.tls.is_none() || self.plain.get().is_some_and(|plain| plain.iter().any(has))
     }
 
     /// Replaces the settings of all threads. Each thread takes them at its next [`LiveSettings::refresh`].

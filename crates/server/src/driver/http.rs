@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::Nanos;
 use http1::server::{Responder, Settings, Transmit, Wants};
-use http1::{FileRange, Sni, server};
+use http1::{FileRange, Transport, server};
 
 type Handle = Arc<OwnedFd>;
 
@@ -113,14 +113,14 @@ impl Http {
         }
     }
 
-    /// Begins HTTP/2, whose requests carry `sni`. It inherits the orders that HTTP/1.1 was given.
+    /// Begins HTTP/2, whose requests carry `transport`. It inherits the orders that HTTP/1.1 was given.
     pub(super) fn begin_http2<S: Responder<File = Handle>>(
         &mut self,
         drains: bool,
-        sni: Option<Sni>,
+        transport: Transport,
         cx: &mut http2::Context<'_, '_, S>,
     ) {
-        let mut two = Box::new(http2::Connection::new(sni, cx));
+        let mut two = Box::new(http2::Connection::new(transport, cx));
         if drains {
             two.drain(cx);
         }

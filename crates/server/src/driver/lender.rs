@@ -120,6 +120,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
             date: &self.date,
             counts: &mut self.http,
             log,
+            client: peer.map(|peer| peer.ip()),
             now: self.now,
         };
         Lent {

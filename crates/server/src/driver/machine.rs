@@ -22,8 +22,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::Sni;
 use http1::server::{Connection, Context, Responder, Settings, Transmit, Wants};
+use http1::{Sni, Transport};
 use tls::{Asked, Event, Session, Sessions, is_a_request};
 
 use super::gate::{Gate, Passed};
@@ -131,7 +131,8 @@ impl Machine {
     /// Makes the machine of an accepted connection, under TLS if the settings enable it. Takes over the admission of
     /// its client.
     pub fn new(arrived: &mut Arrived, settings: &LiveSettings) -> Machine {
-        let tls = settings.tls().map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
+        let tls =
+            settings.tls_of(&arrived.socket).map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
         let admission = std::mem::take(&mut arrived.admission);
         let gate = match (settings.clients(), &admission) {
             (_, Admission::Refused) => Gate::refused(),
@@ -297,6 +298,7 @@ impl Machine {
             Passed::Header { client, admission, rest } => {
                 if let Some(client) = client {
                     self.client = Some(short(client));
+                    cx.http.client = Some(client.ip());
                     cx.http.log.iter_mut().for_each(|log| log.client_is(client));
                 }
                 self._permit = admission.permit();
@@ -327,7 +329,7 @@ impl Machine {
     ) {
         let Version::Open(before) = self.version else { return };
         if self.version.read(bytes) == Some(true) {
-            self.http.begin_http2(self.drains, None, cx);
+            self.http.begin_http2(self.drains, Transport::default(), cx);
             if let Http::Two(two) = &mut self.http {
                 two.preface_began(usize::from(before));
             }
@@ -452,12 +454,13 @@ impl Layer {
         let outcome = self.session.receive(bytes, |event| match event {
             Event::Established { resumed, speaks_http2, asked } => {
                 let sni = asked.map(|Asked { host, certificate }| Sni { host, certificate });
+                let transport = Transport::Tls(sni);
                 *handshake = Handshake::Complete;
                 counts.tls_handshakes_resumed += u64::from(resumed);
                 counts.tls_handshakes_full += u64::from(!resumed);
                 match http {
-                    Http::One(_) if speaks_http2 => http.begin_http2(drains, sni, cx),
-                    Http::One(one) => one.transport_ready(sni, cx.http.now, cx.http.settings),
+                    Http::One(_) if speaks_http2 => http.begin_http2(drains, transport, cx),
+                    Http::One(one) => one.transport_ready(transport, cx.http.now, cx.http.settings),
                     Http::Two(_) => {}
                 }
             }

@@ -322,6 +322,7 @@ mod tests {
                 date: &HttpDate::new(WallTime::default()),
                 counts: &mut self.counts,
                 log: None,
+                client: None,
                 now: Nanos::ZERO,
             };
             let (counts, http2) = (&mut LoopCounts::default(), &mut http2::Counts::default());

@@ -149,7 +149,16 @@ mod tests {
 
     fn request<'a>(fields: &'a [Header<'a>]) -> Request<'a> {
         let (method, target, host) = (Method::Get, "/a?b", "example");
-        Request { method, target, version: Version::Http11, host, sni: None, fields, body: b"" }
+        Request {
+            method,
+            target,
+            version: Version::Http11,
+            host,
+            client: None,
+            transport: http1::Transport::default(),
+            fields,
+            body: b"",
+        }
     }
 
     fn response() -> Response<File> {

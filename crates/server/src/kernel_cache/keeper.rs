@@ -303,6 +303,7 @@ impl Renderer {
             date: &self.date,
             counts: &mut Counts::default(),
             log: None,
+            client: None,
             now,
         };
         connection.receive(request, &mut cx);

@@ -301,7 +301,8 @@ impl LoopLog {
         let before = text.len();
         let written = match self.sender.format {
             LogFormat::Combined => combined(text, entry, self.peer, self.wall),
-            LogFormat::Json => json(text, entry, self.peer, self.wall),
+            // The entry's times are those of turns, and a response may begin and end in one.
+            LogFormat::Json => json(text, entry, self.peer, self.wall, RealClock::new().now()),
         };
         written.expect("writing to memory does not fail");
         *count += 1;
@@ -398,7 +399,14 @@ struct JsonLine<'a> {
     user_agent: std::borrow::Cow<'a, str>,
 }
 
-fn json(out: &mut Vec<u8>, entry: &Entry<'_>, peer: Option<SocketAddr>, wall: WallTime) -> io::Result<()> {
+fn json(
+    out: &mut Vec<u8>,
+    entry: &Entry<'_>,
+    peer: Option<SocketAddr>,
+    wall: WallTime,
+    now: Nanos,
+) -> io::Result<()> {
+    let finished = entry.finished.max(now);
     let line = JsonLine {
         time_unix_s: wall.seconds,
         client: address(peer),
@@ -410,7 +418,7 @@ fn json(out: &mut Vec<u8>, entry: &Entry<'_>, peer: Option<SocketAddr>, wall: Wa
         body_bytes: entry.body_bytes,
         sent_bytes: entry.sent_bytes,
         complete: entry.complete,
-        duration_us: entry.finished.saturating_sub(entry.started).0 / 1000,
+        duration_us: finished.saturating_sub(entry.started).0.div_ceil(1000),
         referer: String::from_utf8_lossy(entry.referer),
         user_agent: String::from_utf8_lossy(entry.user_agent),
     };
@@ -456,11 +464,23 @@ mod tests {
     #[test]
     fn a_json_line_is_json() {
         let mut out = Vec::new();
-        json(&mut out, &entry(), PEER.parse().ok(), WallTime { seconds: 5 }).unwrap();
+        json(&mut out, &entry(), PEER.parse().ok(), WallTime { seconds: 5 }, Nanos::ZERO).unwrap();
         let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(line["duration_us"], 250);
         assert_eq!(line["client"], "192.0.2.7");
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
+    }
+
+    #[test]
+    fn json_duration_counts_the_time_within_a_turn() {
+        let started = entry().started;
+        let same_turn = Entry { finished: started, ..entry() };
+        for (later, duration) in [(1, 1), (1000, 1), (1001, 2), (5_000_000, 5000)] {
+            let mut out = Vec::new();
+            json(&mut out, &same_turn, None, WallTime { seconds: 5 }, started + Nanos(later)).unwrap();
+            let line: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            assert_eq!(line["duration_us"], duration, "{later}");
+        }
     }
 
     #[test]

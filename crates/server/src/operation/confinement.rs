@@ -18,9 +18,10 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use confine::{Account, Calls, Facility, Files, Kept};
+use site::Auth;
 
 use crate::config::hosts::open_root;
 use crate::config::serve::{LogTarget, ServeConfig};
@@ -151,7 +152,9 @@ fn unusable(config: &ServeConfig, account: &Account) -> Vec<String> {
         tried.err().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };
     let name = account.name();
-    let unreadable = read_again(config).filter(|file| denied(File::open(file))).map(|file| {
+    let passwords = password_files(config);
+    let read_again = read_again(config).chain(passwords.iter().map(AsRef::as_ref));
+    let unreadable = read_again.filter(|file| denied(File::open(file))).map(|file| {
         let file = file.display();
         format!(
             "user {name} may not read {file}, so that a changed file needs a restart; give it read permission"
@@ -170,6 +173,14 @@ fn read_again(config: &ServeConfig) -> impl Iterator<Item = &Path> {
     certificates.chain(config.reads_again.iter().map(AsRef::as_ref))
 }
 
+/// Returns the files with passwords, which are read again while the server runs.
+fn password_files(config: &ServeConfig) -> Vec<PathBuf> {
+    let rules = config.hosts.iter().map(|host| host.site.rules.current());
+    rules
+        .flat_map(|rules| rules.auths.iter().filter_map(Auth::file).map(Path::to_owned).collect::<Vec<_>>())
+        .collect()
+}
+
 /// Returns the access logs that are files.
 fn log_files(config: &ServeConfig) -> impl Iterator<Item = &Path> {
     config.logs().into_iter().filter_map(|log| match log {
@@ -180,8 +191,11 @@ fn log_files(config: &ServeConfig) -> impl Iterator<Item = &Path> {
 
 fn files(config: &ServeConfig, starts_processes: bool) -> Files {
     let mut files = Files::default();
-    for host in &config.hosts {
-        files.keep_deployed(&host.root, Kept::Read);
+    for root in config.hosts.iter().filter_map(|host| host.root.as_ref()) {
+        files.keep_deployed(root, Kept::Read);
+    }
+    for file in password_files(config) {
+        files.keep_replaceable(&file, Kept::Read);
     }
     files.keep("/dev/null", Kept::Device);
     if starts_processes {

@@ -66,7 +66,11 @@ impl Beginning {
             None => Inherited::of_service_manager(passed_sockets()?),
         };
         if inherited.is_activated {
-            config.listen = inherited.listeners.addresses();
+            // Those that the configuration has without TLS stay so.
+            let given = inherited.listeners.addresses();
+            config.listen_http.retain(|address| given.contains(address));
+            config.listen =
+                given.into_iter().filter(|address| !config.listen_http.contains(address)).collect();
         }
         let starter = match config.upgrade {
             Switch::On => Some(Starter::start().map_err(system("start a process for --upgrade"))?),

@@ -126,13 +126,15 @@ impl Opening {
     pub fn bind_groups(self, plan: &Plan, workers: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
         refuse_inherited(&self.inheritance)?;
         let mut sets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-        for address in &plan.config.listen {
-            let group = bind_group(*address, workers)
-                .map_err(|cause| ServeError::Listen { address: *address, cause })?;
+        for address in plan.config.addresses() {
+            let group =
+                bind_group(address, workers).map_err(|cause| ServeError::Listen { address, cause })?;
             sets.iter_mut()
                 .zip(group)
                 .for_each(|(set, listener)| set.push(listener.in_custody(plan.custody())));
         }
+        let bound = sets.first().into_iter().flatten().map(|listener| listener.address);
+        plan.settings.speak_plainly_at(bound.skip(plan.config.listen.len()));
         Ok(sets)
     }
 
@@ -140,6 +142,8 @@ impl Opening {
         let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
         let mut opened = Opened::default();
         let (all, sinks) = self.open(plan, queues, group, &mut opened.copies)?;
+        let bound = all.iter().map(|listeners| listeners[0].address);
+        plan.settings.speak_plainly_at(bound.skip(plan.config.listen.len()));
         for listeners in all {
             // There are more listeners than queues if a predecessor had more.
             for (index, listener) in listeners.into_iter().enumerate() {
@@ -162,13 +166,13 @@ impl Opening {
         let (Opening { mut inheritance }, config) = (self, &plan.config);
         let upgrades = config.upgrade == Switch::On;
         let inherited: Vec<Vec<OwnedFd>> =
-            config.listen.iter().map(|address| inheritance.take(*address)).collect();
+            config.addresses().map(|address| inheritance.take(address)).collect();
         let count = inherited.iter().map(Vec::len).fold(queues, usize::max);
         let failed = |address: SocketAddr| move |cause| ServeError::Listen { address, cause };
         let mut opened: Vec<Option<Vec<Listener>>> = Vec::new();
-        for (address, inherited) in config.listen.iter().zip(&inherited) {
+        for (address, inherited) in config.addresses().zip(&inherited) {
             // A successor of this server may have more queues.
-            let own = || listen(*address, config.backlog, count, group || upgrades).map_err(failed(*address));
+            let own = || listen(address, config.backlog, count, group || upgrades).map_err(failed(address));
             opened.push(if inherited.is_empty() { Some(own()?) } else { None });
         }
         // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
@@ -182,16 +186,17 @@ impl Opening {
             sinks.clear();
         }
         let mut all = Vec::new();
-        for ((address, inherited), own) in config.listen.iter().zip(inherited).zip(opened) {
+        for ((address, inherited), own) in config.addresses().zip(inherited).zip(opened) {
             let listeners = match own {
                 Some(own) => own,
-                None => take_over(inherited, config.backlog, count, !sinks.is_empty())
-                    .map_err(failed(*address))?,
+                None => {
+                    take_over(inherited, config.backlog, count, !sinks.is_empty()).map_err(failed(address))?
+                }
             };
             if upgrades {
                 let sockets = listeners.iter().map(|listener| listener.socket.try_clone());
                 let sockets = sockets.collect::<io::Result<_>>().map_err(system("copy the listeners"))?;
-                copies.push((*address, sockets));
+                copies.push((address, sockets));
             }
             all.push(listeners.into_iter().map(|listener| listener.in_custody(plan.custody())).collect());
         }

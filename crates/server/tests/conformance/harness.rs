@@ -82,11 +82,12 @@ impl Variant {
         ServeConfig {
             hosts: vec![HostConfig {
                 names: Vec::new(),
-                root: root.folder.path().to_owned(),
+                root: Some(root.folder.path().to_owned()),
                 site: site::Options::default(),
                 access_log: None,
             }],
             listen: vec!["127.0.0.1:0".parse().unwrap()],
+            listen_http: Vec::new(),
             dispatch: self.dispatch,
             driver: self.driver,
             chosen: self.setting.map(|(flag, value)| chosen(flag, value)).unwrap_or_default(),

@@ -19,7 +19,7 @@ pub enum HostName {
 }
 
 /// The host of an authority: without the port, and without a dot at the end.
-pub(super) fn bare(authority: &str) -> &str {
+pub(crate) fn bare(authority: &str) -> &str {
     // Only digits and colons follow the bracket of an address.
     let end = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let host = match authority[end..].find(':') {

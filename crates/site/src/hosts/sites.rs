@@ -35,7 +35,7 @@ impl<C: Clock> Others<C> {
     fn host_of(&mut self, request: &Request<'_>) -> Option<u16> {
         // A name that no host has gets the default host on every connection.
         let Some(host) = self.names.host_of(request.host) else { return Some(0) };
-        if let (Some(sni), Some(speaks)) = (request.sni, &self.speaks)
+        if let (Some(sni), Some(speaks)) = (request.transport.sni(), &self.speaks)
             && sni.host != host
             && !speaks(sni.certificate, bare(request.host))
         {

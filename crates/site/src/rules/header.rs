@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-use http1::is_token_byte;
+use http1::{Transport, is_token_byte};
 
 use super::pattern::{LONGEST, Pattern};
 
 /// The fields that the server decides about: framing, the connection, and the description of the content.
-const OWN: [&str; 19] = [
+const OWN: [&str; 20] = [
     "accept-ranges",
     "allow",
     "connection",
@@ -27,10 +27,14 @@ const OWN: [&str; 19] = [
     "transfer-encoding",
     "upgrade",
     "http2-settings",
+    "www-authenticate",
 ];
 
 /// The fields that tell caches how long they may keep the content.
 const CACHING: [&str; 2] = ["cache-control", "expires"];
+
+/// The field that browsers obey over TLS alone, and that must not be sent without it (RFC 6797, 7.2).
+const SECURE: &str = "strict-transport-security";
 
 /// A header line for some paths, as text `PATTERN NAME: VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +83,19 @@ pub(crate) struct Lines {
     pub(crate) caching: String,
     /// The lines for every answer.
     pub(crate) always: String,
+    /// The line for every answer over TLS.
+    pub(crate) secure: String,
 }
 
 impl Lines {
+    /// The lines for an answer without a file.
+    pub(crate) fn without_file(mut self, transport: Transport) -> String {
+        if transport.is_secure() {
+            self.always.push_str(&self.secure);
+        }
+        self.always
+    }
+
     pub(super) fn of(rules: &[HeaderRule], path: &str) -> Lines {
         let mut lines = Lines::default();
         let matching = |rule: &&HeaderRule| rule.paths.rest(path).is_some();
@@ -91,7 +105,12 @@ impl Lines {
                 continue;
             }
             let is_caching = CACHING.iter().any(|name| rule.name.eq_ignore_ascii_case(name));
-            if is_caching { &mut lines.caching } else { &mut lines.always }.push_str(&rule.line);
+            let kind = match () {
+                () if is_caching => &mut lines.caching,
+                () if rule.name.eq_ignore_ascii_case(SECURE) => &mut lines.secure,
+                () => &mut lines.always,
+            };
+            kind.push_str(&rule.line);
         }
         lines
     }

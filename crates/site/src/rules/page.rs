@@ -79,9 +79,29 @@ pub fn index_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Parses the ending of files that paths leave out.
+///
+/// # Errors
+/// A description of what is accepted.
+pub fn ending(text: &str) -> Result<String, String> {
+    let is_ending = text.len() > 1 && text.starts_with('.') && !text.ends_with('.');
+    if !is_ending || !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) {
+        return Err("expected the ending of files, such as .html".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ending_begins_with_a_dot() {
+        assert_eq!(ending(".html").as_deref(), Ok(".html"));
+        for text in ["", ".", "html", "/x.html", "./html", ".html.", ".a/b", ".%00"] {
+            assert!(ending(text).unwrap_err().contains("such as .html"), "{text}");
+        }
+    }
 
     #[test]
     fn a_page_is_a_status_and_a_file() {

@@ -7,6 +7,12 @@ use crate::path::{self, PathError};
 /// Longest pattern, target or file of a rule, in bytes.
 pub(super) const LONGEST: usize = 2048;
 
+/// Splits the first word from a text. Both parts may be empty.
+pub(super) fn first_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    text.split_once([' ', '\t']).map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
+}
+
 /// A path, or all paths with a beginning and an end. It is compared with canonical paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {

@@ -15,11 +15,17 @@ const STATUSES: [Status; 5] = [
     Status::PERMANENT_REDIRECT,
 ];
 
+/// The name of the request's host in a target.
+const HOST: &str = "$host";
+
 /// A redirect, as text `PATTERN TARGET [STATUS]`. The status is 302 if there is none. The target `-` excepts
-/// the paths from later redirects.
+/// the paths from later redirects. `http:` before the pattern leaves out requests over TLS, and `https` alone stands
+/// for `http:/* https://$host/* 301`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     from: Pattern,
+    /// Requests over TLS are left alone.
+    is_for_plain: bool,
     /// `None` for an exception.
     to: Option<Target>,
 }
@@ -31,18 +37,39 @@ struct Target {
     beginning: String,
     /// The URL behind its `*`, if it has one.
     end: Option<String>,
+    /// The query of the request is dropped.
+    drops_query: bool,
     status: Status,
+}
+
+/// The parts of a request that a redirect may depend on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// The request's target, with its query.
+    pub target: &'a str,
+    /// The request's host, without its port; empty if the client named none.
+    pub host: &'a str,
+    /// True under TLS.
+    pub is_secure: bool,
 }
 
 impl Redirect {
     /// Returns the status and the URL for a canonical path. Returns `Some(None)` for an exception and for a
-    /// path that would be redirected to itself. `None` if the pattern does not match. The query of the
+    /// path that would be redirected to itself. `None` if the redirect is not about the request. The query of the
     /// request's target is kept, unless the redirect has a query or a fragment.
-    pub(super) fn decide(&self, path: &str, target: &str) -> Option<Option<(Status, String)>> {
-        let rest = self.from.rest(path)?;
+    pub(super) fn decide(&self, path: &str, asked: Asked<'_>) -> Option<Option<(Status, String)>> {
+        let rest = self.from.rest(path).filter(|_| !(self.is_for_plain && asked.is_secure))?;
         let Some(to) = &self.to else { return Some(None) };
-        let location = to.location(rest, target);
-        Some((own_path(&location) != Some(path)).then_some((to.status, location)))
+        let location = to.location(rest, asked)?;
+        let scheme = if asked.is_secure { "https" } else { "http" };
+        let own = location.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+        let own = own.and_then(|rest| rest.strip_prefix(asked.host)).unwrap_or(&location);
+        Some((own_path(own) != Some(path)).then_some((to.status, location)))
+    }
+
+    /// Tells whether a request for a canonical path without TLS is redirected, and one over TLS is not.
+    pub(super) fn is_about_plain(&self, path: &str) -> bool {
+        self.is_for_plain && self.from.rest(path).is_some()
     }
 
     /// Returns a path that the pattern matches.
@@ -57,8 +84,13 @@ pub(super) fn own_path(location: &str) -> Option<&str> {
 }
 
 impl Target {
-    fn location(&self, rest: &str, target: &str) -> String {
-        let mut location = self.beginning.clone();
+    /// Returns the URL; `None` if it needs a host, and the request names none.
+    fn location(&self, rest: &str, asked: Asked<'_>) -> Option<String> {
+        let mut location = match self.beginning.split_once(HOST) {
+            None => self.beginning.clone(),
+            Some(_) if !is_plain_host(asked.host) => return None,
+            Some((before, after)) => [before, &asked.host.to_ascii_lowercase(), after].concat(),
+        };
         if let Some(end) = &self.end {
             location.extend([rest, end]);
             // Two slashes at the start would name another host.
@@ -66,11 +98,17 @@ impl Target {
                 location.remove(0);
             }
         }
-        if !location.contains(['?', '#']) {
-            push_query(target, &mut location);
+        if !self.drops_query && !location.contains(['?', '#']) {
+            push_query(asked.target, &mut location);
         }
-        location
+        Some(location)
     }
+}
+
+/// True if a client's text is a name or an address, and nothing that would change the meaning of a URL.
+fn is_plain_host(host: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte);
+    !host.is_empty() && host.bytes().all(is_letter)
 }
 
 /// Appends the query of a request's target, with its `?`, in the characters of a URL.
@@ -97,24 +135,36 @@ impl FromStr for Redirect {
             "expected PATH TARGET [STATUS], such as '/old/* /new/* 301' or '/a https://example.org/b'";
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let (from, to, status) = match words[..] {
-            [from, "-"] => return Ok(Redirect { from: from.parse()?, to: None }),
+            ["https"] => return "http:/* https://$host/* 301".parse(),
+            ["https", status] => return format!("http:/* https://$host/* {status}").parse(),
+            [from, "-"] => {
+                let (is_for_plain, from) = plain_part(from);
+                return Ok(Redirect { from: from.parse()?, is_for_plain, to: None });
+            }
             [from, to] => (from, to, Status::FOUND),
             [from, to, status] => (from, to, parse_status(status)?),
             _ => return Err(format!("'{text}' is not a redirect; {ACCEPTED}")),
         };
+        let (is_for_plain, from) = plain_part(from);
         let from: Pattern = from.parse()?;
         check_target(to)?;
         if to.contains('*') && !from.has_rest() {
             return Err(format!("the target '{to}' has a *, but the path has none to fill it; {ACCEPTED}"));
         }
         let mut spelt = String::new();
-        push_url(to, &mut spelt);
+        push_url(to.strip_suffix('?').unwrap_or(to), &mut spelt);
+        let drops_query = to.ends_with('?');
         let (beginning, end) = match spelt.split_once('*') {
             Some((beginning, end)) => (beginning.to_owned(), Some(end.to_owned())),
             None => (spelt, None),
         };
-        Ok(Redirect { from, to: Some(Target { beginning, end, status }) })
+        Ok(Redirect { from, is_for_plain, to: Some(Target { beginning, end, drops_query, status }) })
     }
+}
+
+/// Splits `http:` from a pattern.
+fn plain_part(from: &str) -> (bool, &str) {
+    from.strip_prefix("http:").map_or((false, from), |from| (true, from))
 }
 
 fn parse_status(text: &str) -> Result<Status, String> {
@@ -138,12 +188,16 @@ fn check_target(target: &str) -> Result<(), String> {
         return wrong("has a character that no URL has");
     }
     match after_scheme {
+        None if own_path && target.contains(HOST) => wrong("has no host for $host"),
         None if own_path => Ok(()),
         None => wrong("is neither a path nor a URL"),
         Some(rest) => {
             let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
             if authority.is_empty() || authority.contains(['*', '@']) {
                 return wrong("has no host, or a * or @ in it");
+            }
+            if authority.replacen(HOST, "", 1).contains('$') || rest[authority.len()..].contains(HOST) {
+                return wrong("has a $ that is not the host's $host");
             }
             Ok(())
         }
@@ -159,7 +213,8 @@ mod tests {
     fn check(rule: &str, target: &str, location: Option<&str>) {
         let rule: Redirect = rule.parse().unwrap();
         let path = crate::path::normalise(target.split('?').next().unwrap(), false).unwrap();
-        let decided = rule.decide(&path.canonical, target).flatten().map(|(_, location)| location);
+        let asked = Asked { target, host: "site.test", is_secure: false };
+        let decided = rule.decide(&path.canonical, asked).flatten().map(|(_, location)| location);
         assert_eq!(decided.as_deref(), location, "{rule:?} {target}");
     }
 
@@ -170,6 +225,7 @@ mod tests {
         check("/old /new", "/old?a=%20b", Some("/new?a=%20b"));
         check("/old /new?x", "/old?a", Some("/new?x"));
         check("/old /new#x", "/old?a", Some("/new#x"));
+        check("/old /new?", "/old?a", Some("/new"));
         check("/old/* /new/*", "/old/a%20b/", Some("/new/a%20b/"));
         check("/old/* /new", "/old/a", Some("/new"));
         check("/*.htm /*.html", "/a/b.htm", Some("/a/b.html"));
@@ -178,6 +234,28 @@ mod tests {
         check("/* /index.html", "/a", Some("/index.html"));
         check("/* /index.html", "/index.html?a", None);
         check("/caf\u{e9} /\u{e9}", "/caf%c3%a9", Some("/%C3%A9"));
+    }
+
+    #[test]
+    fn plain_redirect_leaves_tls_alone() {
+        let decide = |rule: &str, host: &str, is_secure: bool| {
+            let asked = Asked { target: "/a?b", host, is_secure };
+            rule.parse::<Redirect>().unwrap().decide("/a", asked).flatten().map(|(status, to)| (status.0, to))
+        };
+        let to = |status, url: &str| Some((status, url.to_owned()));
+        assert_eq!(decide("https", "Site.test", false), to(301, "https://site.test/a?b"));
+        assert_eq!(decide("https 308", "site.test", false), to(308, "https://site.test/a?b"));
+        assert_eq!(decide("https", "site.test", true), None);
+        assert_eq!(decide("http:/* https://$host:8443/*", "[::1]", false), to(302, "https://[::1]:8443/a?b"));
+        assert_eq!(
+            decide("/* https://www.$host/* 301", "site.test", true),
+            to(301, "https://www.site.test/a?b")
+        );
+        assert_eq!(decide("/* http://$host/*", "site.test", false), None, "it would lead to itself");
+        assert_eq!(decide("/* http://$host/*", "site.test", true), to(302, "http://site.test/a?b"));
+        for host in ["", "a b", "a/b", "a@b", "a%b", "a\\b"] {
+            assert_eq!(decide("https", host, false), None, "{host}");
+        }
     }
 
     #[test]
@@ -209,6 +287,12 @@ mod tests {
             ("/* /*/*", "more than one *"),
             ("/a - 301", "neither a path nor a URL"),
             ("/a /b\u{7}", "no URL has"),
+            ("https 200", "expected 301"),
+            ("http: /b", "expected a path such as"),
+            ("/a https://$hos/", "a $ that is not"),
+            ("/a https://$host$host/", "a $ that is not"),
+            ("/a https://a.example/$host", "a $ that is not"),
+            ("/a /$host", "no host for $host"),
         ] {
             let error = text.parse::<Redirect>().unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
@@ -225,7 +309,8 @@ mod tests {
             if let Ok(path) = crate::path::normalise(target.split('?').next().unwrap(), false) {
                 for (rule, host) in [("/old* /*", "/"), ("/old* https://a.example/*", "https://a.example/")] {
                     let rule: Redirect = rule.parse().unwrap();
-                    if let Some((_, location)) = rule.decide(&path.canonical, &target).flatten() {
+                    let asked = Asked { target: &target, ..Asked::default() };
+                    if let Some((_, location)) = rule.decide(&path.canonical, asked).flatten() {
                         prop_assert!(location.starts_with(host) && !location.starts_with("//"));
                         prop_assert!(location.bytes().all(|byte| byte.is_ascii_graphic()));
                         prop_assert!(!location.split('?').next().unwrap().contains('\\'));

@@ -2,13 +2,14 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 
 use std::fs::{self, File};
+use std::net::IpAddr;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base::{Nanos, SimulatedClock, WallTime};
-use http1::{Body, Header, Method, Request, Service, Version};
+use http1::{Body, Header, Method, Request, Service, Transport, Version};
 use site::{LiveRules, Options, Root, Rules, Site};
 
 /// Sun, 06 Nov 1994 08:49:37 GMT
@@ -22,6 +23,9 @@ pub struct Fixture {
     pub place: tempfile::TempDir,
     pub site: Site<SimulatedClock>,
     pub now: Nanos,
+    /// The client and the transport of the requests that follow.
+    pub client: Option<IpAddr>,
+    pub is_secure: bool,
 }
 
 /// A response as a client sees it, without the fields that the machine adds.
@@ -49,7 +53,8 @@ impl Fixture {
         fs::create_dir(place.path().join("root")).unwrap();
         let root = Arc::new(Root::open(place.path().join("root")).unwrap());
         let clock = SimulatedClock::new(WallTime { seconds: TODAY });
-        Fixture { place, site: Site::new(root, options, clock), now: Nanos::SECOND }
+        let site = Site::new(root, options, clock);
+        Fixture { place, site, now: Nanos::SECOND, client: None, is_secure: false }
     }
 
     /// A path below the root.
@@ -90,7 +95,8 @@ impl Fixture {
             target,
             version: Version::Http11,
             host: "site.example",
-            sni: None,
+            client: self.client,
+            transport: if self.is_secure { Transport::Tls(None) } else { Transport::Plain },
             fields: &fields,
             body: b"",
         };

@@ -163,7 +163,7 @@ impl<F> Connection<F> {
         let mut slots = [httparse::EMPTY_HEADER; FIELDS];
         let mut spare = String::new();
         let mut head = head::parse(bytes, &mut slots, &mut spare, limits)?;
-        head.request.sni = self.sni;
+        (head.request.client, head.request.transport) = (cx.client, self.transport);
         match content {
             Content::Unread { some_is_here } if head.framing != Framing::Empty => {
                 let incoming = Box::new(Incoming::new(bytes, head.framing, limits)?);

@@ -6,7 +6,7 @@
 use std::io;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Header, Method, Request, Version};
+use http1::{Header, Method, Request, Transport, Version};
 use rustix::io::{pread, retry_on_intr};
 use site::Sites;
 
@@ -17,6 +17,7 @@ use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
 /// Fetches on the parent's request until the parent tells it to end. Blocks.
 pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
     let hosts = worker.plan.hosts().with(|options| {
+        options.fetches_only = true;
         options.cache.entries = 0;
         options.cache.fresh_for = Nanos::ZERO;
     });
@@ -72,7 +73,8 @@ impl Helper {
             target: path,
             version: Version::Http11,
             host: "",
-            sni: None,
+            client: None,
+            transport: Transport::default(),
             fields: &fields,
             body: b"",
         };

@@ -121,7 +121,7 @@ pub fn read_notice(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 pub mod tests {
-    use http1::{Header, Method, Version};
+    use http1::{Header, Method, Transport, Version};
 
     use super::*;
     use crate::processes::{Control, Heard};
@@ -136,7 +136,8 @@ pub mod tests {
             target,
             version: Version::Http11,
             host: "h",
-            sni: None,
+            client: None,
+            transport: Transport::default(),
             fields,
             body: b"",
         }

@@ -213,7 +213,16 @@ mod tests {
         let fields: Vec<_> =
             fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
         let (target, version) = ("/accept-limit", Version::Http11);
-        let request = Request { method, target, version, host, sni: None, fields: &fields, body: b"" };
+        let request = Request {
+            method,
+            target,
+            version,
+            host,
+            client: None,
+            transport: http1::Transport::default(),
+            fields: &fields,
+            body: b"",
+        };
         let refusal = guard.refusal(&request).or_else(|| guard.refusal_without_token(&request));
         refusal.map_or(200, |refusal| refusal.status.0)
     }

@@ -234,6 +234,7 @@ impl<S: SmallService> PollLoop<S> {
             date: &HttpDate::new(self.clock.wall()),
             counts: &mut self.counts,
             log: None,
+            client: None,
             now: self.clock.now(),
         };
         let mut lent = Lent {

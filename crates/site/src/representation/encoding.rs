@@ -1,7 +1,7 @@
 //! Chooses the stored representation of a file for a client (RFC 9110, 12.5.3).
 //!
 //! Owns the parsing of `Accept-Encoding` and the choice. Does not compress: a coding is on offer if a
-//! precompressed sibling (`page.html.br`) lies beside the file.
+//! precompressed sibling (`page.html.br`) lies beside the file, or if [`compress`](crate::answer::compress) makes one.
 //!
 //! The highest weight wins, and among equal weights the smallest file. An uncoded file that the field does
 //! not name is acceptable, but ranks below every named coding.
@@ -9,7 +9,7 @@
 use std::ops::{Index, IndexMut};
 
 /// A content coding that a file may be stored in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// The file as it is.
     Identity,

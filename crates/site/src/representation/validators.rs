@@ -149,7 +149,7 @@ fn date(request: &Request<'_>, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Header, Method, Version};
+    use http1::{Header, Method, Transport, Version};
     use proptest::prelude::*;
 
     const ETAG: &str = "\"a1-400\"";
@@ -168,7 +168,8 @@ mod tests {
             target: "/",
             version: Version::Http11,
             host: "a",
-            sni: None,
+            client: None,
+            transport: Transport::default(),
             fields: &fields,
             body: b"",
         };

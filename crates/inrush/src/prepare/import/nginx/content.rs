@@ -1,0 +1,411 @@
+//! The content of a `server` block: the settings of a host.
+//!
+//! nginx gives a request to one location, and a level below replaces the lists of the level above. Our rules are lists
+//! with patterns. Where the first that matches decides (redirects, responses, networks), the most specific location
+//! comes first; where the last does (fields, passwords, fallbacks), it comes last.
+
+use super::super::Settings;
+use super::directives::Directive;
+use super::{IS_SHARED, Level, equals};
+
+/// The directives that this module and the hosts read.
+pub(super) const IS_HANDLED: &[&str] = &[
+    "access_log",
+    "add_header",
+    "allow",
+    "auth_basic",
+    "auth_basic_user_file",
+    "autoindex",
+    "deny",
+    "error_page",
+    "expires",
+    "gzip",
+    "index",
+    "listen",
+    "location",
+    "return",
+    "root",
+    "server_name",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "try_files",
+];
+
+/// The content of a block.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub(super) settings: Settings,
+    /// The target and the status, if the block redirects every request.
+    pub(super) redirects_to: Option<String>,
+}
+
+/// A location, or a server without one.
+struct Place<'a> {
+    /// The patterns of its paths.
+    patterns: Vec<String>,
+    inside: Level<'a>,
+    /// Locations with a lower rank are more specific.
+    rank: (u8, std::cmp::Reverse<usize>),
+}
+
+/// The levels of a place, the innermost first.
+type Levels<'a> = [Level<'a>; 3];
+
+/// The directives of this name of the innermost level that has any.
+fn of<'a>(levels: &Levels<'a>, names: &[&str]) -> Vec<&'a Directive> {
+    let named =
+        |level: &Level<'a>| level.iter().filter(|directive| names.contains(&directive.name())).collect();
+    levels.iter().map(named).find(|found: &Vec<_>| !found.is_empty()).unwrap_or_default()
+}
+
+/// The parameters of a directive that has one value.
+fn one<'a>(levels: &Levels<'a>, name: &str) -> Vec<&'a str> {
+    of(levels, &[name]).last().map_or_else(Vec::new, |directive| directive.parameters())
+}
+
+impl Content {
+    /// Turns a block into settings, and notes what has no equal.
+    pub(super) fn of(http: Level<'_>, server: Level<'_>, notes: &mut Vec<String>) -> Content {
+        let mut places = Vec::new();
+        for directive in server.iter().filter(|directive| directive.name() == "location") {
+            match place(directive) {
+                Some(place) => places.push(place),
+                None => notes.push(equals::note(directive)),
+            }
+        }
+        places.sort_by_key(|place| place.rank);
+        let everything =
+            Place { patterns: vec!["/*".to_owned()], inside: &[], rank: (u8::MAX, std::cmp::Reverse(0)) };
+        // A server without a location for everything is one itself.
+        let has_start = places.iter().any(|place| place.patterns == ["/*"]);
+        if !has_start {
+            places.push(everything);
+        }
+        let mut content = Writer { notes, settings: Settings::default(), http, server }.write(&places);
+        content.redirects_to = places.last().and_then(|start| redirect_of(&[start.inside, server, http]));
+        if server.iter().any(|directive| directive.name() == "return") {
+            content.redirects_to = redirect_of(&[server, &[], &[]]);
+        } else if places.len() > 1 {
+            content.redirects_to = None;
+        }
+        content
+    }
+}
+
+/// The target and the status of `return` in a place for everything.
+fn redirect_of(levels: &Levels<'_>) -> Option<String> {
+    let directive = of(levels, &["return"]).into_iter().next()?;
+    let rule = returned("/*", &directive.parameters())?;
+    (rule.0 == "redirect")
+        .then(|| rule.1.split_once(' ').map_or(String::new(), |(_, target)| target.to_owned()))
+}
+
+/// The patterns of a location; `None` for most regular expressions, and for named locations.
+fn place(directive: &Directive) -> Option<Place<'_>> {
+    use std::cmp::Reverse;
+    let (patterns, rank) = match directive.parameters()[..] {
+        ["=", path] => (vec![path.to_owned()], (0, Reverse(0))),
+        ["^~", path] => (vec![format!("{path}*")], (1, Reverse(path.len()))),
+        ["~" | "~*", expression] => (endings(expression)?, (2, Reverse(0))),
+        [path] if path.starts_with('/') => (vec![format!("{path}*")], (3, Reverse(path.len()))),
+        _ => return None,
+    };
+    Some(Place { patterns, inside: directive.inside(), rank })
+}
+
+/// The patterns of an expression such as `\.(css|js)$`.
+fn endings(expression: &str) -> Option<Vec<String>> {
+    let inner = expression.strip_prefix("\\.")?.strip_suffix('$')?;
+    let inner = inner
+        .strip_prefix("(?:")
+        .or(inner.strip_prefix('('))
+        .map_or(Some(inner), |rest| rest.strip_suffix(')'))?;
+    let is_plain =
+        |ending: &&str| !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let endings: Vec<&str> = inner.split('|').collect();
+    endings.iter().all(is_plain).then(|| endings.iter().map(|ending| format!("/*.{ending}")).collect())
+}
+
+/// The setting and the rule of `return` for a pattern.
+fn returned(pattern: &str, parameters: &[&str]) -> Option<(&'static str, String)> {
+    let (status, text) = match parameters {
+        [url] if url.starts_with("http") => ("302", Some(*url)),
+        [status] => (*status, None),
+        [status, text] => (*status, Some(*text)),
+        _ => return None,
+    };
+    if ["301", "302", "303", "307", "308"].contains(&status) {
+        return Some(("redirect", format!("{pattern} {} {status}", target(pattern, text?)?)));
+    }
+    if text.is_some_and(|text| text.contains('$')) {
+        return None;
+    }
+    let text = text.map_or(String::new(), |text| format!(" {text}"));
+    Some(("respond", format!("{pattern} {status}{text}")))
+}
+
+/// The target of a redirect in our terms: the variables that stand for the rest of the path, and for the host.
+fn target(pattern: &str, target: &str) -> Option<String> {
+    let whole =
+        ["$request_uri", "$uri$is_args$args", "$uri"].into_iter().find_map(|end| target.strip_suffix(end));
+    let target = match whole {
+        // The whole path: the pattern's own beginning, and its rest.
+        Some(beginning) => format!("{beginning}{pattern}"),
+        None => match target.strip_suffix("$is_args$args") {
+            Some(beginning) => beginning.to_owned(),
+            None if target.contains('?') => target.to_owned(),
+            // nginx drops the query.
+            None => format!("{target}?"),
+        },
+    };
+    let target = target.replace("${host}", "$host").replace("$http_host", "$host");
+    (!target.replacen("$host", "", 1).contains('$')).then_some(target)
+}
+
+struct Writer<'a, 'n> {
+    notes: &'n mut Vec<String>,
+    settings: Settings,
+    http: Level<'a>,
+    server: Level<'a>,
+}
+
+impl<'a> Writer<'a, '_> {
+    fn write(mut self, places: &[Place<'a>]) -> Content {
+        self.note_the_rest(places);
+        self.base(places);
+        // The first rule that matches decides.
+        for directive in
+            self.server.iter().filter(|directive| ["return", "rewrite"].contains(&directive.name()))
+        {
+            self.returned(&["/*".to_owned()], directive);
+        }
+        for place in places {
+            for directive in
+                place.inside.iter().filter(|directive| ["return", "rewrite"].contains(&directive.name()))
+            {
+                self.returned(&place.patterns, directive);
+            }
+        }
+        self.networks(places);
+        // The last rule that matches decides.
+        let has_fallback = places.iter().any(|place| self.fallback(place).is_some());
+        for place in places.iter().rev() {
+            self.fields(place);
+            self.passwords(place);
+            if one(&self.levels(place), "autoindex") == ["on"] {
+                let patterns =
+                    place.patterns.iter().map(|pattern| pattern.trim_end_matches('*').to_owned() + "*");
+                patterns.for_each(|pattern| self.settings.add("list", pattern));
+            }
+            let is_answered =
+                place.inside.iter().any(|directive| ["return", "proxy_pass"].contains(&directive.name()));
+            if has_fallback && !is_answered {
+                self.fallback_rule(place);
+            }
+        }
+        Content { settings: self.settings, redirects_to: None }
+    }
+
+    fn levels(&self, place: &Place<'a>) -> Levels<'a> {
+        [place.inside, self.server, self.http]
+    }
+
+    /// Notes each directive that has no equal.
+    fn note_the_rest(&mut self, places: &[Place<'a>]) {
+        for directive in self.server {
+            let known = [IS_HANDLED, IS_SHARED, &["rewrite"]];
+            let is_handled = known.iter().any(|names| names.contains(&directive.name()));
+            if !is_handled && !equals::needs_nothing(directive) {
+                self.notes.push(equals::note(directive));
+            }
+        }
+        let start = places.last().map(|place| place.inside).unwrap_or_default();
+        for place in places {
+            for directive in place.inside {
+                // The folder of everything is that of the host.
+                let is_root = directive.name() == "root" && !std::ptr::eq(place.inside, start);
+                let is_handled = IS_HANDLED.contains(&directive.name()) || directive.name() == "rewrite";
+                if is_root || !is_handled && !equals::needs_nothing(directive) {
+                    self.notes.push(equals::note(directive));
+                }
+            }
+        }
+    }
+
+    /// The settings that a host has once: those of its location for everything.
+    fn base(&mut self, places: &[Place<'a>]) {
+        let levels = places.last().map_or([&[][..], self.server, self.http], |place| self.levels(place));
+        let settings = &mut self.settings;
+        if let [root] = one(&levels, "root")[..] {
+            settings.add("root", root);
+        }
+        for (name, ours) in [("ssl_certificate", "tls-cert"), ("ssl_certificate_key", "tls-key")] {
+            for directive in of(&levels, &[name]) {
+                directive.parameters().into_iter().for_each(|file| settings.add(ours, file));
+            }
+        }
+        for name in one(&levels, "index") {
+            settings.add("index", name);
+        }
+        if let Some(file) = one(&[self.server, &[], &[]], "access_log").first().filter(|file| **file != "off")
+        {
+            settings.add("access-log", *file);
+        }
+        if one(&levels, "gzip") == ["on"] {
+            settings.add("compress", true);
+        }
+        for ending in one(&levels, "try_files").iter().filter_map(|file| file.strip_prefix("$uri.")) {
+            settings.add("try-ending", format!(".{ending}"));
+        }
+        for directive in of(&levels, &["error_page"]) {
+            match directive.parameters()[..] {
+                [ref codes @ .., page]
+                    if page.starts_with('/') && !codes.iter().any(|code| code.starts_with('=')) =>
+                {
+                    let (have, lack): (Vec<&&str>, Vec<&&str>) =
+                        codes.iter().partition(|code| ["400", "403", "404", "500"].contains(code));
+                    have.iter().for_each(|code| settings.add("error-page", format!("{code} {page}")));
+                    if !lack.is_empty() {
+                        self.notes.push(equals::note(directive));
+                    }
+                }
+                _ => self.notes.push(equals::note(directive)),
+            }
+        }
+    }
+
+    /// The rules of `return`, and of a `rewrite` that redirects.
+    fn returned(&mut self, patterns: &[String], directive: &Directive) {
+        let rules = match directive.name() {
+            "return" => patterns.iter().map(|pattern| returned(pattern, &directive.parameters())).collect(),
+            _ => rewritten(&directive.parameters()).map(|rule| vec![rule]),
+        };
+        let rules = rules.filter(|rules: &Vec<_>| {
+            rules.iter().all(|(setting, rule)| match *setting {
+                "redirect" => rule.parse::<site::Redirect>().is_ok(),
+                _ => rule.parse::<site::Fixed>().is_ok(),
+            })
+        });
+        match rules {
+            Some(rules) => rules.into_iter().for_each(|(setting, rule)| self.settings.add(setting, rule)),
+            None => self.notes.push(equals::note(directive)),
+        }
+    }
+
+    fn networks(&mut self, places: &[Place<'a>]) {
+        let is_general = !of(&[self.server, self.http, &[]], &["allow", "deny"]).is_empty();
+        for place in places {
+            let own = of(&[place.inside, &[], &[]], &["allow", "deny"]);
+            let general = place.patterns == ["/*"];
+            let rules = if general { of(&self.levels(place), &["allow", "deny"]) } else { own };
+            for pattern in &place.patterns {
+                for rule in &rules {
+                    self.settings
+                        .add("access", format!("{pattern} {} {}", rule.name(), rule.parameters().join(" ")));
+                }
+                // The location's list replaces that of the server.
+                if is_general && !general && !rules.is_empty() {
+                    self.settings.add("access", format!("{pattern} allow all"));
+                }
+            }
+        }
+    }
+
+    fn passwords(&mut self, place: &Place<'a>) {
+        let is_own = place.inside.iter().any(|directive| directive.name().starts_with("auth_basic"));
+        if !is_own && place.patterns != ["/*"] {
+            return;
+        }
+        let levels = self.levels(place);
+        let rule = match (&one(&levels, "auth_basic")[..], &one(&levels, "auth_basic_user_file")[..]) {
+            (["off"], _) => "-".to_owned(),
+            ([realm], [file]) => format!("{file} {realm}"),
+            _ => return,
+        };
+        place.patterns.iter().for_each(|pattern| self.settings.add("auth", format!("{pattern} {rule}")));
+    }
+
+    /// The header fields of a place: those of the server for everything, and its own.
+    fn fields(&mut self, place: &Place<'a>) {
+        let is_own = |directive: &&Directive| ["add_header", "expires"].contains(&directive.name());
+        if place.patterns != ["/*"] && !place.inside.iter().any(|directive| is_own(&directive)) {
+            return;
+        }
+        let levels = self.levels(place);
+        let mut caching: Vec<String> =
+            one(&levels, "expires").last().and_then(|time| cached_for(time)).into_iter().collect();
+        for directive in of(&levels, &["add_header"]) {
+            let (Some(name), Some(value)) = (directive.words.get(1), directive.words.get(2)) else {
+                continue;
+            };
+            if value.contains('$') {
+                self.notes.push(equals::note(directive));
+            } else if name.eq_ignore_ascii_case("cache-control") {
+                caching.push(value.clone());
+            } else {
+                self.field(place, &format!("{name}: {value}"));
+            }
+        }
+        if !caching.is_empty() {
+            self.field(place, &format!("Cache-Control: {}", caching.join(", ")));
+        }
+    }
+
+    fn field(&mut self, place: &Place<'_>, line: &str) {
+        place.patterns.iter().for_each(|pattern| self.settings.add("header", format!("{pattern} {line}")));
+    }
+
+    /// The fallback of a place: the last parameter of `try_files`, if it is a path.
+    fn fallback(&self, place: &Place<'a>) -> Option<&'a str> {
+        let last = one(&self.levels(place), "try_files").last().copied()?;
+        let path = last.split('?').next().unwrap_or(last);
+        (path.starts_with('/') && !path.contains('$')).then_some(path)
+    }
+
+    /// The fallback of everything, and the paths without it.
+    fn fallback_rule(&mut self, place: &Place<'a>) {
+        match (self.fallback(place), &place.patterns[..]) {
+            (Some(file), [pattern]) if pattern == "/*" => self.settings.add("fallback", file),
+            (None, patterns) if patterns != ["/*"] => {
+                patterns.iter().for_each(|pattern| self.settings.add("no-fallback", pattern.clone()));
+            }
+            (Some(_), _) if !place.inside.iter().any(|directive| directive.name() == "try_files") => {}
+            (Some(_), _) => {
+                let own = place.inside.iter().filter(|directive| directive.name() == "try_files");
+                self.notes.extend(own.map(equals::note));
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+/// The rule of `rewrite ^/old/(.*)$ /new/$1 permanent`.
+fn rewritten(parameters: &[&str]) -> Option<(&'static str, String)> {
+    let [expression, target, flag] = parameters else { return None };
+    let status = match *flag {
+        "permanent" => "301",
+        "redirect" => "302",
+        _ => return None,
+    };
+    let path = expression.strip_prefix('^')?;
+    let is_plain = |text: &str| {
+        text.starts_with('/') && !text.contains(|letter: char| "()[]{}|*+?^$\\".contains(letter))
+    };
+    let (from, to) = match path.strip_suffix("(.*)$") {
+        Some(beginning) if is_plain(beginning) => (format!("{beginning}*"), target.replace("$1", "*")),
+        Some(_) => return None,
+        None => (path.strip_suffix('$').filter(|path| is_plain(path))?.to_owned(), (*target).to_owned()),
+    };
+    (!to.contains('$')).then(|| ("redirect", format!("{from} {to} {status}")))
+}
+
+/// The directive of `Cache-Control` for a time of `expires`.
+fn cached_for(time: &str) -> Option<String> {
+    match time {
+        "off" => None,
+        "max" => Some("max-age=315360000".to_owned()),
+        "epoch" => Some("no-cache".to_owned()),
+        negative if negative.starts_with('-') => Some("no-cache".to_owned()),
+        time => equals::seconds(time).map(|seconds| format!("max-age={seconds}")),
+    }
+}
