@@ -87,3 +87,29 @@ fn command_starts_and_ends_with_its_guard() {
     assert_eq!(exit.status.code(), Some(0));
     assert!(TcpStream::connect(&listen).is_err(), "the server has ended too");
 }
+
+#[test]
+fn figures_are_served_as_metrics_and_json() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let arguments = ["guard", &address, "--observe", "--signal=queue", "--admin=127.0.0.1:0"];
+    let mut child = Program::new(PROGRAM).arguments(arguments).start().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("http://")).expect("a line with the page's address");
+    let page = line.split(['/', ' ']).find(|word| word.starts_with("127.0.0.1:")).unwrap().to_owned();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(&page).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        reply.split_once("\r\n\r\n").unwrap().1.to_owned()
+    };
+    let metrics = get("/metrics");
+    let refusing = format!("inrush_guard_refusing{{listener=\"{address}\"}} 0");
+    assert!(metrics.lines().any(|line| line == refusing), "no {refusing} in {metrics}");
+    let status: Value = serde_json::from_str(&get("/status")).unwrap();
+    assert_eq!((&status["state"], &status["hook"]), (&Value::from("open"), &Value::from("none")));
+    child.signal(Signal::TERM).unwrap();
+    while child.wait(Nanos::SECOND).unwrap().is_none() {}
+}

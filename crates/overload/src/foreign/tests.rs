@@ -229,3 +229,16 @@ fn clients_that_leave_begin_no_shedding() {
     }
     assert_eq!(bench.decision().state, State::Open);
 }
+
+#[test]
+fn calm_listener_is_read_less_often() {
+    let mut bench = Bench::requests();
+    (0..100).for_each(|_| assert!(bench.tick(1, 1, 1).is_none()));
+    let wait = |bench: &Bench| bench.control.due() - bench.now;
+    assert_eq!((bench.decision().waiting, wait(&bench)), (0, Nanos::from_millis(20)));
+    bench.tick(150, 150, 0);
+    for _ in 0..4 {
+        bench.tick(1, 1, 1);
+    }
+    assert!(bench.decision().waiting > 0 && wait(&bench) == Nanos::from_millis(5), "{:?}", bench.decision());
+}
