@@ -135,6 +135,11 @@ fn share(map: &MapData) -> std::io::Result<SharedArray<AtomicU64>> {
     SharedArray::open(map.fd().as_fd().try_clone_to_owned()?)
 }
 
+/// True if this thread has the capabilities to load network programs. The kernel may still refuse.
+pub fn has_capabilities() -> bool {
+    check_capabilities("loading a program").is_ok()
+}
+
 /// Checks that this thread may load network programs.
 fn check_capabilities(purpose: &'static str) -> Result<(), BpfError> {
     let held = capabilities(None).map_err(|errno| system("read our capabilities")(errno.into()))?.effective;

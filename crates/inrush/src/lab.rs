@@ -2,6 +2,7 @@
 
 mod compare;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -154,10 +155,8 @@ fn describe(name: &str, experiment: &Experiment) -> Result<(), Exit> {
             "  warning: a bound of '{other}' lies inside the tolerance of '{one}'; give them the same, or no tolerance"
         )?;
     }
-    for whose in open_drivers(experiment) {
-        out!(
-            "  warning: {whose} leaves its driver to the machine; name --driver, so that records stay comparable"
-        )?;
+    for choice in open_choices(experiment) {
+        out!("  warning: {choice}, which the machine chooses; name it, so that records stay comparable")?;
     }
     let figures: Vec<&str> = experiment.figures.iter().map(|figure| figure.id.as_str()).collect();
     for name in run::command_lines::not_installed(experiment) {
@@ -203,21 +202,21 @@ fn wrong_flags(experiment: &Experiment) -> Vec<String> {
     wrong.collect()
 }
 
-/// Those of our servers in an experiment whose driver depends on the machine.
-fn open_drivers(experiment: &Experiment) -> Vec<String> {
-    let is_open = |words: Vec<String>| {
+/// The choices that our servers in an experiment leave to the machine, in words.
+fn open_choices(experiment: &Experiment) -> BTreeSet<String> {
+    let left = |words: Vec<String>| {
         let words = ["inrush".to_owned()].into_iter().chain(words);
         match Cli::try_parse_from(words).map(|cli| cli.command) {
-            Ok(Command::Serve(flags)) => crate::serve::leaves_driver_open(*flags),
-            _ => false,
+            Ok(Command::Serve(flags)) => crate::serve::left_to_the_machine(*flags),
+            _ => Vec::new(),
         }
     };
     let lines = run::command_lines::command_lines(experiment).into_iter();
-    let mut open: Vec<String> =
-        lines.filter_map(|(whose, words)| words.is_ok_and(is_open).then_some(whose)).collect();
-    open.sort_unstable();
-    open.dedup();
-    open
+    let lines = lines.filter_map(|(whose, words)| Some((whose, words.ok()?)));
+    let open = |(whose, words): (String, Vec<String>)| {
+        left(words).into_iter().map(move |flag| format!("{whose} has no {flag}")).collect::<Vec<_>>()
+    };
+    lines.flat_map(open).collect()
 }
 
 /// Each experiment in a folder of its own.
@@ -319,29 +318,40 @@ fn clean() -> Result<(), Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use experiment::ServerKind;
 
     #[test]
-    fn every_experiment_names_its_drivers() {
+    fn experiments_leave_no_choice_to_the_machine() {
         for known in library::each() {
             let experiment = Experiment::parse(known.text).unwrap();
-            assert_eq!(open_drivers(&experiment), Vec::<String>::new(), "{}", known.name);
+            assert_eq!(open_choices(&experiment), BTreeSet::new(), "{}", known.name);
         }
     }
 
-    #[test]
-    fn driver_is_open_unless_a_setting_selects_it() {
+    /// The flags that a server with these flags leaves open.
+    fn open(flags: &[&str]) -> Vec<&'static str> {
         let mut experiment = Experiment::parse(library::DEMO.text).unwrap();
-        experiment.servers.truncate(1);
-        let server = format!("server '{}'", experiment.servers[0].name);
-        let open = |flags: &[&str]| {
-            let mut experiment = experiment.clone();
-            experiment.servers[0].flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            open_drivers(&experiment) == [server.clone()]
-        };
-        assert!(open(&[]) && open(&["--arch", "smped"]) && open(&["--driver", "auto"]));
+        experiment.servers.retain(|server| server.kind == ServerKind::Inrush);
+        experiment.servers[0].flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let open = open_choices(&experiment);
+        ["--driver", "--overload-hook"]
+            .into_iter()
+            .filter(|flag| open.iter().any(|line| line.ends_with(&format!(" has no {flag}"))))
+            .collect()
+    }
+
+    #[test]
+    fn choices_are_open_unless_a_setting_selects_them() {
+        for flags in [&[][..], &["--arch", "smped"], &["--driver", "auto", "--overload-hook", "auto"]] {
+            assert_eq!(open(flags), ["--driver", "--overload-hook"], "{flags:?}");
+        }
         let selects = ["--driver=completion", "--dispatch=poll", "--wait=spin", "--kernel-cache=on"];
         for flag in selects.into_iter().chain(["--read-after-accept", "--arch=mt"]) {
-            assert!(!open(&[flag]), "{flag}");
+            assert_eq!(open(&[flag]), ["--overload-hook"], "{flag}");
         }
+        for flag in ["--overload=off", "--overload-hook=sink", "--overload-hook=tc"] {
+            assert_eq!(open(&[flag]), ["--driver"], "{flag}");
+        }
+        assert_eq!(open(&["--arch=seda"]), Vec::<&str>::new());
     }
 }

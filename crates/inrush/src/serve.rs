@@ -293,10 +293,15 @@ fn provide_descriptors(needed: u64) -> Option<String> {
     ))
 }
 
-/// Tells whether the flags leave the driver to the machine.
-pub fn leaves_driver_open(flags: ServeFlags) -> bool {
+/// Returns the choices, as flags, that these flags leave to the machine.
+pub fn left_to_the_machine(flags: ServeFlags) -> Vec<&'static str> {
     let architecture = flags.arch;
-    configuration(flags).is_ok_and(|config| architecture.leaves_driver_open(&config))
+    let Ok(config) = configuration(flags) else { return Vec::new() };
+    let open = [
+        ("--driver", architecture.leaves_driver_open(&config)),
+        ("--overload-hook", architecture.leaves_hook_open(&config)),
+    ];
+    open.into_iter().filter(|(_, is_open)| *is_open).map(|(flag, _)| flag).collect()
 }
 
 /// The configuration of settings in the form of [`config_file::effective`].
@@ -329,7 +334,7 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
         backlog: flags.backlog,
         overload: flags.overload,
         queue_target: flags.queue_target,
-        overload_hook: flags.overload_hook,
+        overload_hook: flags.overload_hook.0,
         burn: flags.burn,
         admin: flags.admin.map(|address| AdminSettings { address, hosts: flags.admin_host, token: None }),
         agent_check: flags.agent_check,

@@ -54,6 +54,7 @@ const OWN: &[Known] = known![
     "guard-apps",
     "guard-harm",
     "overload-calm",
+    "overload-echo",
     "overload-hooks",
     "overload-open",
     "overload-recovery",

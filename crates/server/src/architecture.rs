@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use crate::config::driver::ChosenDriver;
 use crate::config::serve::{LogFormat, ServeConfig};
 use crate::ground::admin_access::AdminAddress;
-use crate::ground::choices::{Choice, Driver, Switch, URING};
+use crate::ground::choices::{Choice, Driver, OverloadHook, Switch, URING};
 use crate::ground::error::ServeError;
 use crate::ground::setting::AnySetting;
 
@@ -85,8 +85,14 @@ impl Architecture {
         self.uses.contains(&Choice::Driver) && config.selected_driver().is_none()
     }
 
-    /// Checks the configuration, and enters the driver that the machine allows. Returns the driver; `None` if the
-    /// architecture has only one.
+    /// Tells whether the hook of overload control depends on the machine, because no setting selects one.
+    pub fn leaves_hook_open(&self, config: &ServeConfig) -> bool {
+        let controls = self.uses.contains(&Choice::Overload) && config.overload != Some(Switch::Off);
+        controls && config.overload_hook.is_none()
+    }
+
+    /// Checks the configuration, and enters the choices of the server: the driver that the machine allows, and no program
+    /// for an architecture without overload control. Returns the driver; `None` if the architecture has only one.
     ///
     /// # Errors
     /// [`ServeError::Setting`] for settings that have no effect or contradict each other.
@@ -94,6 +100,9 @@ impl Architecture {
         self.check(config)?;
         let chosen = self.uses.contains(&Choice::Driver).then(|| ChosenDriver::of(config));
         config.driver = Some(chosen.as_ref().map_or(Driver::Readiness, |chosen| chosen.driver));
+        if !self.uses.contains(&Choice::Overload) {
+            config.overload_hook = Some(OverloadHook::Sink);
+        }
         Ok(chosen)
     }
 

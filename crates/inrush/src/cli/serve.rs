@@ -212,12 +212,13 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", value_parser = server::queue_target, hide_short_help = true)]
     pub queue_target: Option<Nanos>,
 
-    /// Refuse connections on the network devices: tc or xdp
+    /// Refuse connections at the socket (sink), on the network devices (tc, xdp), or by the best of these (auto)
     ///
-    /// Cheaper than the default, which refuses at the socket. Needs CAP_BPF and CAP_NET_ADMIN. Without them, or where the
-    /// kernel lacks it, the server says so and refuses at the socket.
-    #[arg(long, value_name = "tc|xdp", hide_short_help = true)]
-    pub overload_hook: Option<OverloadHook>,
+    /// auto: tc where the server may load it, or else sink; one line at the start says which. tc remembers the SYNs that it
+    /// refused, and is cheaper. tc and xdp need CAP_BPF and CAP_NET_ADMIN. Where one that is named does not work, the server
+    /// says so and uses the sink.
+    #[arg(long, value_name = "HOOK", default_value = "auto", hide_short_help = true)]
+    pub overload_hook: Auto<OverloadHook>,
 
     /// Limits of each client.
     #[command(flatten)]

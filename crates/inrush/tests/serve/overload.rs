@@ -14,6 +14,8 @@ use crate::common::{Client, Files, Response, Server, Status, samples};
 
 /// CPU time of a request, so that a flood of some thousand connections per second is many times the capacity.
 const SLOW: &str = "--burn=1ms";
+/// The hook that is the same on every machine.
+const SINK: &str = "--overload-hook=sink";
 /// Connections tried between two readings of the status.
 const AT_A_TIME: usize = 20;
 /// Maximum connections kept without an answer to their SYN.
@@ -122,8 +124,8 @@ fn sink_refuses_a_flood_and_admitted_get_answers() {
         &["--arch=knot-a"],
     ] {
         println!("{flags:?}");
-        let mut server = Server::start_with_control(&files.root(), &[flags, &[SLOW]].concat());
-        assert!(server.said.contains("or are refused by the sink"), "{}", server.said);
+        let mut server = Server::start_with_control(&files.root(), &[flags, &[SLOW, SINK]].concat());
+        assert!(server.said.contains("or are refused by the sink\n"), "{}", server.said);
         let mut flood = Flood::new(server.address);
         let status = flood.until(&mut server, "refused", |status| sum(status, "refused") > 100);
         assert!(
@@ -148,7 +150,7 @@ fn below_the_capacity_nothing_is_refused() {
     for flags in [&["--arch=sped"][..], &["--arch=mt", "--workers=2"], &["--arch=mp", "--workers=2"]] {
         println!("{flags:?}");
         let mut server =
-            Server::start_with_control(&files.root(), &[flags, &["--queue-target=5ms"]].concat());
+            Server::start_with_control(&files.root(), &[flags, &["--queue-target=5ms", SINK]].concat());
         for _ in 0..300 {
             assert_eq!(server.client().get(Files::SMALL.0).status, 200);
         }
@@ -163,7 +165,7 @@ fn below_the_capacity_nothing_is_refused() {
 #[test]
 fn the_metrics_tell_what_the_control_does() {
     let files = Files::new();
-    let mut server = Server::start_with_control(&files.root(), &["--arch=sped", SLOW]);
+    let mut server = Server::start_with_control(&files.root(), &["--arch=sped", SLOW, SINK]);
     let mut flood = Flood::new(server.address);
     flood.until(&mut server, "shedding", |status| !all_open(status));
     let status = flood.until(&mut server, "refused", |status| sum(status, "refused") > 0);
@@ -185,7 +187,7 @@ fn overload_off_attaches_and_says_nothing() {
     let files = Files::new();
     let start =
         |flags: &[&str]| Server::start_with_control(&files.root(), &[&["--arch=sped", SLOW], flags].concat());
-    let (mut with, mut without) = (start(&[]), start(&["--overload=off"]));
+    let (mut with, mut without) = (start(&[SINK]), start(&["--overload=off"]));
     // The difference is the sink.
     assert_eq!(with.sockets(), without.sockets() + 1);
     assert!(!without.said.contains("overload"), "{}", without.said);
@@ -327,7 +329,7 @@ fn requests_that_have_waited_for_too_long_are_refused() {
         println!("{flags:?}");
         // 64 connections of 1 ms may wait, and a request is too late after ten targets.
         let mut server =
-            Server::start_with_control(&files.root(), &[flags, &[SLOW, "--queue-target=1ms"]].concat());
+            Server::start_with_control(&files.root(), &[flags, &[SLOW, SINK, "--queue-target=1ms"]].concat());
         let mut flood = Flood::new(server.address);
         flood.until(&mut server, "too late", |status| status.count("refused_late") > 10);
         let late = flood.end().map(|mut client| client.response()).inspect(assert_answered);
@@ -343,7 +345,8 @@ fn idle_connections_end_earlier_while_shedding() {
     let files = Files::new();
     for flags in [&["--arch=sped"][..], &["--arch=sped", "--driver=completion"]] {
         println!("{flags:?}");
-        let limits = ["--burn=5ms", "--queue-target=50ms", "--max-connections=200", "--header-timeout=1h"];
+        let limits =
+            [SINK, "--burn=5ms", "--queue-target=50ms", "--max-connections=200", "--header-timeout=1h"];
         let mut server = Server::start_with_control(&files.root(), &[flags, &limits].concat());
         let asked = |mut client: Client| {
             assert_eq!(client.get(Files::SMALL.0).status, 200);
@@ -410,6 +413,31 @@ fn killed_server_leaves_no_program_on_devices() {
         drop(flood);
         second.eventually("over", all_open);
         assert_eq!(second.stop().0, Some(0));
+    });
+}
+
+#[test]
+fn hook_is_the_sink_without_capabilities() {
+    let files = Files::new();
+    let mut server = Server::start_without_capabilities(&files.root(), &["--arch=sped"]);
+    let line = "or are refused by the sink, because tc needs CAP_BPF and CAP_NET_ADMIN\n";
+    assert!(server.said.contains(line) && !server.said.contains("inrush: "), "{}", server.said);
+    assert_eq!(server.status().0["overload"]["hook"], "sink");
+    server.stop_well();
+}
+
+#[test]
+fn hook_is_tc_where_its_program_may_be_loaded() {
+    beside_clients(|_| {
+        let files = Files::new();
+        if start_with("tc", &files, &[]).map(Server::stop_well).is_none() {
+            return;
+        }
+        let mut server = Server::start_with_control(&files.root(), &["--arch=sped"]);
+        let line = "or are refused by tc on lo, because this process may load it\n";
+        assert!(server.said.contains(line) && !server.said.contains("inrush: "), "{}", server.said);
+        assert_eq!(server.status().0["overload"]["hook"], "tc");
+        server.stop_well();
     });
 }
 

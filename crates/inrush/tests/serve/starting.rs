@@ -11,7 +11,7 @@ use crate::common::{Client, Files, Server};
 #[test]
 fn the_start_lines_have_the_address_and_the_url() {
     let files = Files::new();
-    let server = Server::start_with_control(&files.root(), &["--listen=[::1]:0"]);
+    let server = Server::start_with_control(&files.root(), &["--listen=[::1]:0", "--overload-hook=sink"]);
     let lines: Vec<&str> = server.said.lines().collect();
     let second = lines[1].strip_prefix("listening on ").unwrap().parse::<SocketAddr>().unwrap();
     assert!(second.ip().is_ipv6());

@@ -301,7 +301,11 @@ fn the_number_of_queues_may_change() {
         println!("{workers} {overload}");
         write(workers, overload);
         let said = server.upgrade();
-        assert_eq!(said.contains("or are refused by the sink\n"), overload == "on", "{said}");
+        assert_eq!(
+            said.contains("or are refused by the sink, because --upgrade on hands over sinks alone\n"),
+            overload == "on",
+            "{said}"
+        );
         assert_eq!(said.matches("listening on ").count(), 1, "{said}");
         traffic.goes_on(&mut server);
         // Every queue has somebody who accepts from it.
@@ -381,7 +385,11 @@ fn late_upgrade_failure_leaves_no_overload_control() {
     assert_eq!(server.fail(), expected);
     traffic.goes_on(&mut server);
     fs::write(&config, "").unwrap();
-    assert!(server.upgrade().contains("or are refused by the sink\n"));
+    assert!(
+        server
+            .upgrade()
+            .contains("or are refused by the sink, because --upgrade on hands over sinks alone\n")
+    );
     traffic.end();
 }
 

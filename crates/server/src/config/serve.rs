@@ -10,7 +10,9 @@ use site::{HostName, Options};
 use crate::connections::accept::AcceptLimit;
 use crate::connections::clients::ClientSettings;
 use crate::ground::admin_access::{AdminAddress, Token};
-use crate::ground::choices::{Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WAKE, Wake};
+use crate::ground::choices::{
+    Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WAKE, Wake, WantedHook,
+};
 use crate::ground::error::ServeError;
 use crate::ground::setting::Chosen;
 
@@ -101,7 +103,8 @@ pub struct ServeConfig {
     pub overload: Option<Switch>,
     /// The target delay of overload control, 1 ms or more; `None` selects 20 ms.
     pub queue_target: Option<Nanos>,
-    /// The hook that refuses connections. `None` selects the sink, which also replaces an unavailable hook.
+    /// The hook that refuses connections; the sink replaces an unavailable one. `None` leaves it to the rights of the
+    /// process.
     pub overload_hook: Option<OverloadHook>,
     /// CPU time spent on each request, for experiments.
     pub burn: Nanos,
@@ -231,9 +234,19 @@ impl ServeConfig {
         }
     }
 
-    /// Tells whether a setting asks for a program in the kernel.
+    /// Returns the hook to begin with. Depends on the present capabilities of the thread.
+    pub(crate) fn wanted_hook(&self) -> WantedHook {
+        match self.overload_hook {
+            Some(hook) => WantedHook::Asked(hook),
+            None if self.upgrade == Switch::On => WantedHook::Left("--upgrade on hands over sinks alone"),
+            None if !bpf::has_capabilities() => WantedHook::Left("tc needs CAP_BPF and CAP_NET_ADMIN"),
+            None => WantedHook::Tried,
+        }
+    }
+
+    /// Tells whether the server loads a program into the kernel.
     pub(crate) fn loads_programs(&self) -> bool {
-        let has_hook = self.overload_hook.is_some() && self.overload != Some(Switch::Off);
+        let has_hook = self.overload != Some(Switch::Off) && !self.wanted_hook().is_sink();
         self.kernel_cache || has_hook || self.chosen.loads_programs()
     }
 }

@@ -33,7 +33,7 @@ use overload::{Hook, NoHook, Progress, QueueControl, Settings, State, Ticked};
 use serde::Serialize;
 
 use crate::connections::accept::PhaseEnd;
-use crate::ground::choices::OverloadHook;
+use crate::ground::choices::WantedHook;
 use crate::ground::instructions::Instructions;
 use crate::ground::listener::Listener;
 use refuser::{Chosen, Refuser};
@@ -63,6 +63,8 @@ pub struct Overload {
     queues: Arc<Vec<Arc<Mutex<Reading>>>>,
     hook: &'static str,
     attached: Arc<Mutex<Vec<Attached>>>,
+    /// The reason for the mechanism, if the server chose it.
+    reason: Option<String>,
     failures: Vec<String>,
     refuser: Refuser,
     /// Another process controls the accept queues.
@@ -129,13 +131,13 @@ impl Overload {
         backlog: u32,
         sets: &[Vec<Listener>],
         routing: Routing,
-        hook: Option<OverloadHook>,
+        hook: WantedHook,
     ) -> (Overload, Vec<AcceptControl>) {
         let clock = RealClock::new();
         let first = sets.first().map_or(&[][..], Vec::as_slice);
         let takes_over = inherited.is_some();
         let inherited = inherited.unwrap_or_default();
-        let Chosen { refuser, attached, failures } = Refuser::choose(hook, sets, routing, inherited);
+        let Chosen { refuser, attached, reason, failures } = Refuser::choose(hook, sets, routing, inherited);
         let settings = Settings { target, backlog: in_force(backlog, first) };
         let live = LiveTarget::new(target);
         let withdrawn = Arc::<AtomicBool>::default();
@@ -156,7 +158,7 @@ impl Overload {
         let hook = controls.first().map_or(NoHook.name(), |first| first.control.hook());
         let attached = Arc::new(Mutex::new(attached));
         let queues = Arc::new(queues);
-        (Overload { target: live, queues, hook, attached, failures, refuser, withdrawn }, controls)
+        (Overload { target: live, queues, hook, attached, reason, failures, refuser, withdrawn }, controls)
     }
 
     /// Returns the target delay.
@@ -174,15 +176,12 @@ impl Overload {
         self.hook
     }
 
-    /// Describes the mechanism that refuses connections.
+    /// Describes the mechanism that refuses connections, with the reason if the server chose it.
     pub fn refuser(&self) -> String {
-        let attached = self.devices();
-        if attached.is_empty() {
-            return format!("the {}", self.hook);
-        }
         let places: Vec<String> =
-            attached.iter().map(|Attached { device, how }| format!("{how} on {device}")).collect();
-        places.join(", ")
+            self.devices().iter().map(|Attached { device, how }| format!("{how} on {device}")).collect();
+        let place = if places.is_empty() { format!("the {}", self.hook) } else { places.join(", ") };
+        self.reason.as_ref().map_or(place.clone(), |reason| format!("{place}, because {reason}"))
     }
 
     /// Returns the devices whose program refuses connections.

@@ -65,12 +65,32 @@ named! {
 }
 
 named! {
-    /// The hook that refuses connections on the devices of the listeners, in place of the sink.
+    /// The hook that refuses connections.
     OverloadHook {
         /// Traffic control (tcx).
         Tc = "tc",
         /// XDP: in the device's driver where it can, or else in the kernel's common receive path.
         Xdp = "xdp",
+        /// A full socket beside the listeners.
+        Sink = "sink",
+    }
+}
+
+/// The hook that a server begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedHook {
+    /// The operator's choice. If it is impossible, a warning says so.
+    Asked(OverloadHook),
+    /// Traffic control, which remembers the SYNs that it refused, because this process may load programs.
+    Tried,
+    /// The sink, for this reason.
+    Left(&'static str),
+}
+
+impl WantedHook {
+    /// True if no program is loaded for it.
+    pub fn is_sink(self) -> bool {
+        matches!(self, WantedHook::Asked(OverloadHook::Sink) | WantedHook::Left(_))
     }
 }
 

@@ -86,7 +86,7 @@ impl Opening {
         let mut controls = Vec::new();
         if let Some(target) = target {
             let overload;
-            let (backlog, hook) = (plan.config.backlog, plan.config.overload_hook);
+            let (backlog, hook) = (plan.config.backlog, plan.config.wanted_hook());
             (overload, controls) = Overload::control(inherited, target, backlog, &sets, routing, hook);
             opened.overload = Some(overload);
         }
@@ -179,7 +179,7 @@ impl Opening {
         inheritance.settle().map_err(system("take over from the running server"))?;
         let mut sinks = inheritance.take_sinks();
         let stay = group
-            && config.overload_hook.is_none()
+            && config.wanted_hook().is_sink()
             && inherited.iter().all(|sockets| [0, count].contains(&sockets.len()));
         if !stay {
             // New listeners must precede the sinks in their group, so the sinks leave it first.

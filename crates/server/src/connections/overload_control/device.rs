@@ -24,7 +24,6 @@ use bpf::admission::{self, Admission, Attached, Changes, LimitTable, NewDevice, 
 use overload::hook::program::Program;
 use overload::hook::{BucketHook, Routing};
 
-use crate::ground::choices::OverloadHook;
 use crate::ground::listener::{Listener, one_for_each_address};
 
 /// The program on the devices of the listeners.
@@ -43,14 +42,14 @@ impl DeviceHooks {
     /// # Errors
     /// One line that names the missing facility. Nothing is attached then.
     pub fn attach(
-        hook: OverloadHook,
+        hook: admission::Hook,
         sets: &[Vec<Listener>],
         routing: &Routing,
         salt: u32,
     ) -> Result<(DeviceHooks, Vec<Attached>), String> {
-        let (hook, name) = match hook {
-            OverloadHook::Tc => (admission::Hook::Tc, "tc"),
-            OverloadHook::Xdp => (admission::Hook::Xdp, "XDP"),
+        let name = match hook {
+            admission::Hook::Tc => "tc",
+            admission::Hook::Xdp => "XDP",
         };
         let cpus = match routing {
             Routing::Even => Vec::new(),
@@ -149,7 +148,7 @@ mod tests {
     }
 
     /// Connects many times to three queues, of which the second refuses everything at first.
-    fn connect(hook: OverloadHook, routing: &Routing, address: SocketAddr) {
+    fn connect(hook: admission::Hook, routing: &Routing, address: SocketAddr) {
         let listeners = crate::ground::listener::listen(address, 128, QUEUES, true).unwrap();
         let sets: Vec<Vec<Listener>> = listeners.into_iter().map(|listener| vec![listener]).collect();
         let address = sets[0][0].address;
@@ -170,7 +169,7 @@ mod tests {
                 (0..).take_while(|_| accept_with(&set[0].socket, SocketFlags::NONBLOCK).is_ok()).count()
             })
             .collect();
-        assert_eq!(taken.iter().sum::<usize>(), connected, "{hook} {address}: {taken:?}");
+        assert_eq!(taken.iter().sum::<usize>(), connected, "{hook:?} {address}: {taken:?}");
         assert!(taken[1] <= 1, "one token: {taken:?}");
         let refused = [0, 1, 2].map(|queue| hooks.hook(queue).refused().unwrap());
         assert!(refused[1] > 0 && refused[0] + refused[2] == 0, "{refused:?}");
@@ -186,7 +185,7 @@ mod tests {
             Err(error) => return println!("skipped: no network namespaces here: {error}"),
         };
         namespace.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
-        for hook in [OverloadHook::Tc, OverloadHook::Xdp] {
+        for hook in [admission::Hook::Tc, admission::Hook::Xdp] {
             for address in ["127.0.0.1:0", "[::1]:0"] {
                 let address = address.parse().unwrap();
                 namespace.enter(|| connect(hook, &Routing::Even, address)).unwrap();

@@ -1,19 +1,19 @@
 //! The mechanism that refuses connections: programs on the devices, the sink, or the backlog alone.
 //!
-//! Owns the choice, which is made once, before the first connection. The operator's choice comes first. If it is
-//! impossible, the next in this order takes its place, and one line keeps the reason.
+//! Owns the choice, which is made once, before the first connection. The operator's choice comes first, or else the
+//! program of traffic control. If it is impossible, the next in this order takes its place, and one line keeps the reason.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bpf::admission::Attached;
+use bpf::admission::{self, Attached};
 use overload::hook::{Routing, Sinks};
 use overload::{Hook, NoHook};
 
 use super::device::DeviceHooks;
-use crate::ground::choices::OverloadHook;
+use crate::ground::choices::{OverloadHook, WantedHook};
 use crate::ground::listener::{Listener, one_for_each_address};
 
 /// A mechanism that refuses connections. Clones share it.
@@ -42,6 +42,8 @@ pub struct Chosen {
     pub refuser: Refuser,
     /// The devices that have the program.
     pub attached: Vec<Attached>,
+    /// The reason for the mechanism, if the server chose it.
+    pub reason: Option<String>,
     /// The reasons for missing mechanisms, in a line each.
     pub failures: Vec<String>,
 }
@@ -51,7 +53,7 @@ impl Refuser {
     /// groups of the listeners may have `inherited` sinks already. Blocks during one connection over the loopback
     /// interface, at most a second. A driver that restarts its device for XDP takes longer.
     pub fn choose(
-        asked: Option<OverloadHook>,
+        wanted: WantedHook,
         sets: &[Vec<Listener>],
         routing: Routing,
         inherited: Vec<OwnedFd>,
@@ -59,12 +61,22 @@ impl Refuser {
         // A secret salt, so that no client can foresee the admitted SYNs.
         let salt = RandomState::new().hash_one(sets.len()) as u32;
         let mut failures = Vec::new();
-        if let Some(hook) = asked {
-            match DeviceHooks::attach(hook, sets, &routing, salt) {
-                Ok((devices, attached)) => {
-                    return Chosen { refuser: Refuser::Devices(devices), attached, failures };
+        let (program, mut reason) = match wanted {
+            WantedHook::Asked(OverloadHook::Tc) => (Some(admission::Hook::Tc), None),
+            WantedHook::Asked(OverloadHook::Xdp) => (Some(admission::Hook::Xdp), None),
+            WantedHook::Asked(OverloadHook::Sink) => (None, None),
+            WantedHook::Tried => (Some(admission::Hook::Tc), Some("this process may load it".to_owned())),
+            WantedHook::Left(reason) => (None, Some(reason.to_owned())),
+        };
+        if let Some(hook) = program {
+            match (DeviceHooks::attach(hook, sets, &routing, salt), wanted) {
+                (Ok((devices, attached)), _) => {
+                    return Chosen { refuser: Refuser::Devices(devices), attached, reason, failures };
                 }
-                Err(error) => failures.push(format!("--overload-hook {hook}: {error}; using the sink")),
+                (Err(error), WantedHook::Asked(hook)) => {
+                    failures.push(format!("--overload-hook {hook}: {error}; using the sink"));
+                }
+                (Err(error), _) => reason = Some(error),
             }
         }
         let first = one_for_each_address(sets);
@@ -77,7 +89,7 @@ impl Refuser {
                 Refuser::Backlog
             }
         };
-        Chosen { refuser, attached: Vec::new(), failures }
+        Chosen { refuser, attached: Vec::new(), reason, failures }
     }
 
     /// Returns the hook of one queue.
