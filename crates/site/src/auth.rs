@@ -1,7 +1,7 @@
 //! Names and passwords (RFC 7617): who may ask for a protected path.
 //!
 //! Owns the decision about a request's `Authorization`: the file of the rule ([`file`]), the checks of its hashes
-//! ([`hash`]), and the wrong tries of each client ([`tries`]). Knows no responses.
+//! (`hash`), and the wrong tries of each client (`tries`). Knows no responses.
 //!
 //! A check of a good hash takes tens of milliseconds of CPU time, on the loop that serves everybody. Two things bound
 //! that. A password that was right is remembered, as a digest under a key of this process, so each is checked once.

@@ -1,12 +1,12 @@
 //! Compressed forms of text that has no precompressed sibling.
 //!
-//! Owns the codings ([`encode`]), the choice of files ([`suits`]), and the thread that compresses ([`Compressor`]). The
+//! Owns the codings ([`encode`]), the choice of files (`suits`), and the thread that compresses ([`Compressor`]). The
 //! cache of each loop keeps the results.
 //!
 //! No loop compresses. A loop hands a file over and sends it as it is, until the compressed form is there. The thread has
 //! the lowest priority, so it works with CPU time that no loop wants: under overload compression is the first to go.
 //!
-//! Invariants: one thread for a process, at most [`MOST_WAITING`] files wait for it, and it keeps at most [`MOST_KEPT`]
+//! Invariants: one thread for a process, at most `MOST_WAITING` files wait for it, and it keeps at most `MOST_KEPT`
 //! bytes of results. A form that is hardly smaller than its file is never sent.
 
 use std::collections::{HashMap, VecDeque};
