@@ -47,7 +47,7 @@ pub(super) fn check_threads(config: &Config) -> Result<(), LoadError> {
     }
 }
 
-/// Refuses more threads than [`THREADS_PER_CPU`] for each CPU that this process may use.
+/// Refuses more threads than `THREADS_PER_CPU` for each CPU that this process may use.
 ///
 /// # Errors
 /// [`LoadError::Threads`].
