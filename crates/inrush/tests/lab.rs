@@ -282,9 +282,10 @@ fn a_run_that_was_broken_off_goes_on_where_it_was() {
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     let after = trials(folder.path());
     assert_eq!(after.len(), 40);
-    // A trial of a disturbed machine is repeated.
-    let unflawed = |trial: &&Value| trial["flaws"].as_array().is_some_and(Vec::is_empty);
-    assert!(before.iter().filter(unflawed).all(|trial| after.contains(trial)));
+    // A trial of a disturbed machine is repeated, also one that only the later trials show to be slow.
+    let repeated = text(&again.stderr).matches(", once more").count();
+    let lost = before.iter().filter(|trial| !after.contains(trial)).count();
+    assert!(lost <= repeated, "{lost} of {} trials are lost, {repeated} were repeated", before.len());
 }
 
 #[test]
