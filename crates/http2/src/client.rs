@@ -87,6 +87,8 @@ pub enum End {
 /// Something that happened to the stream with this tag.
 #[derive(Debug)]
 pub enum Event<'a, T> {
+    /// The head of the reply, which its content follows.
+    Head(T),
     /// A piece of the reply's content.
     Content(T, &'a [u8]),
     /// The stream ended.

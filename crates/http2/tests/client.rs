@@ -21,6 +21,7 @@ struct Client {
     connection: Connection<u32>,
     ends: Vec<(u32, End)>,
     content: Vec<u8>,
+    heads: Vec<u32>,
 }
 
 impl Client {
@@ -34,7 +35,7 @@ impl Client {
     }
 
     fn new() -> Client {
-        Client { connection: Connection::new(), ends: Vec::new(), content: Vec::new() }
+        Client { connection: Connection::new(), ends: Vec::new(), content: Vec::new(), heads: Vec::new() }
     }
 
     fn get(&mut self, tag: u32, path: &str) {
@@ -43,6 +44,7 @@ impl Client {
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         self.connection.receive(bytes, |event| match event {
+            Event::Head(tag) => self.heads.push(tag),
             Event::Content(_, bytes) => self.content.extend_from_slice(bytes),
             Event::Ended(tag, end) => self.ends.push((tag, end)),
         })
@@ -206,7 +208,7 @@ fn interim_heads_and_trailers_are_no_replies() {
     client.receive(&frame(0, 8, 1, b"\x02abc\0\0")).unwrap();
     assert!(client.ends.is_empty());
     client.receive(&frame(1, 5, 1, &block(&[("x-checksum", "1")]))).unwrap();
-    assert_eq!((client.ends, client.content), (vec![(0, reply(3))], b"abc".to_vec()));
+    assert_eq!((client.heads, client.ends, client.content), (vec![0], vec![(0, reply(3))], b"abc".to_vec()));
 }
 
 #[test]

@@ -23,6 +23,7 @@ const ROUND_S: f64 = 5.0;
 /// Surveys the server and prints the result. Returns an error if the result is not valid.
 pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     check_cleartext(flags.tls.first_setting(), &flags.urls)?;
+    flags.request.check()?;
     let output = flags.output;
     let slo = flags.slo.as_ref().map(Threshold::to_string);
     let mut config = configuration(&flags);
@@ -31,11 +32,22 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     let (session_length, thinking) = ::load::prepare(config.clone()).map_err(exit)?.session();
     let settings = settings(&config, &flags, slo.as_deref());
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), settings, Some(flags.seed));
-    let mut server =
-        Server { config, session_length, slo: flags.slo, stop: stop_at_signal()?, watched: None, runs: 0 };
-    let probe = survey::probe(&mut server, flags.request_timeout)?;
+    let mut server = Server {
+        config,
+        session_length,
+        slo: flags.slo,
+        stop: stop_at_signal()?,
+        watched: None,
+        failure: None,
+        runs: 0,
+    };
+    let probe = survey::probe(&mut server, flags.request.request_timeout)?;
     let result = if probe.outcomes.get(Outcome::Ok) == 0 {
-        survey::unreachable(&probe, slo, manifest)
+        let mut result = survey::unreachable(&probe, slo, manifest);
+        if let Some(cause) = server.failure.take() {
+            result.text = format!("{} {cause}", result.text);
+        }
+        result
     } else {
         if let Some(slo) = slo.as_ref().filter(|_| !probe.slo_held) {
             return Err(Exit::Failed(format!(
@@ -63,8 +75,13 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         }
     };
     print(&result, output)?;
+    judge(&result)
+}
+
+/// The exit for a result that is not valid.
+fn judge(result: &CapacityResult) -> Result<(), Exit> {
     match result.verdict {
-        CapacityVerdict::Unreachable => Err(Exit::Unreachable(result.text)),
+        CapacityVerdict::Unreachable => Err(Exit::Unreachable(result.text.clone())),
         CapacityVerdict::GeneratorLimited => Err(Exit::GeneratorLimited(
             "the generator was the limit, so the result is a lower bound at most".to_owned(),
         )),
@@ -86,16 +103,12 @@ fn s_client(rate: PerSecond) -> Client {
 fn configuration(flags: &CapacityFlags) -> Config {
     Config {
         threads: flags.threads,
-        connect_timeout: flags.connect_timeout,
-        request_timeout: flags.request_timeout,
-        workload: flags.workload.clone(),
-        requests_per_connection: flags.requests_per_connection.clone(),
         seed: flags.seed,
         source: flags.source_ip,
         own_this_server: flags.i_own_this_server,
         addressing: flags.reach.addressing(),
         tls: flags.tls.options(),
-        ..Config::new(flags.urls.clone(), s_client(RATE_UNASKED))
+        ..flags.request.clone().apply(Config::new(flags.urls.clone(), s_client(RATE_UNASKED)))
     }
 }
 
@@ -160,6 +173,8 @@ struct Server {
     stop: Stop,
     /// The result of the last watched run.
     watched: Option<LoadResult>,
+    /// The reason why every request of the last offered load failed.
+    failure: Option<String>,
     /// Number of runs so far. Each run has its own random draws.
     runs: u64,
 }
@@ -209,6 +224,7 @@ impl Target for Server {
         let stop = self.stop.clone();
         let times = [offer.warmup, offer.time, Nanos::SECOND];
         let result = self.load(s_client(self.sessions(offer.per_s)), times, &stop, &mut |_| {})?;
+        self.failure = result.total_failure().map(str::to_owned);
         Ok(Step::of(&result, offer.per_s, self.held(&result)))
     }
 
@@ -301,6 +317,7 @@ mod tests {
             slo: None,
             stop: Stop::new(),
             watched: Some(watched()),
+            failure: None,
             runs: 0,
         };
         let mut outcomes = Outcomes::default();

@@ -42,8 +42,8 @@ pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
 pub use host::HostFlags;
 pub use lab::{CompareFlags, LabCommand, LabFlags, LabRunFlags};
 pub use load::{
-    Client, DataOrder, HandshakeKind, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output,
-    OutputTo, Stack, WatchFlags,
+    Client, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output, OutputTo, RequestFlags, Stack,
+    WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use prepare::{FilesetFlags, ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};
@@ -78,12 +78,12 @@ pub enum Command {
     /// Offer load to an HTTP server at a rate that does not depend on the server
     Load(Box<LoadFlags>),
     /// Offer one load from many machines, over NATS
-    Fleet(FleetFlags),
+    Fleet(Box<FleetFlags>),
     /// Find the capacity of a server, its behaviour past it, and its recovery
     ///
     /// The load overloads the server on purpose. A target outside this machine and private networks needs
     /// --i-own-this-server.
-    Capacity(CapacityFlags),
+    Capacity(Box<CapacityFlags>),
     /// Write a set of files like SPECweb99's
     Fileset(FilesetFlags),
     /// Overload servers on this machine and write a report
@@ -100,7 +100,7 @@ pub enum Command {
     ///
     /// The path joins two networks of their own on this machine. The client is at 10.79.0.2, the server at 10.79.0.1.
     /// Needs root, or the right to make user namespaces.
-    Wan(WanFlags),
+    Wan(Box<WanFlags>),
     /// Print a config file for serve that does the work of another server's
     Import(ImportFlags),
     /// Print a line for a file with passwords, which serve --auth names

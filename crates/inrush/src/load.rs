@@ -22,17 +22,14 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Assignment, Config, Expected, Form, Link, LinkError, LoadError, Observer, Plan, Process, Processes,
-    Sockets, Stop, TlsOptions, Url,
+    Assignment, Config, Link, LinkError, LoadError, Observer, Plan, Process, Processes, Sockets, Stop, Url,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
 use sys::process::Program;
 use sys::say;
 
-use crate::cli::{
-    Client, DataOrder, HandshakeKind, LoadCommand, LoadFlags, Output, OutputTo, Stack, WatchFlags,
-};
+use crate::cli::{Client, LoadCommand, LoadFlags, Output, OutputTo, RequestFlags, Stack, WatchFlags};
 use crate::exit::{Exit, stop_at_signal};
 pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
 pub use full_listener::FullListener;
@@ -40,9 +37,6 @@ use watch::Watcher;
 
 /// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
-
-/// Default streams of a session over HTTP/2: as for a page of a few dozen files.
-const STREAMS: NonZeroU32 = NonZeroU32::new(32).expect("32 is not 0");
 
 /// Default sessions per second, if neither --rate nor the arrivals give a rate.
 const RATE: PerSecond = PerSecond(100.0);
@@ -57,7 +51,7 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     check_stack(&flags)?;
     check_http2(&flags)?;
-    check_tls(&flags)?;
+    check_cleartext(flags.tls.first_setting(), &flags.urls)?;
     if flags.calibrate {
         text_or_json("--calibrate", &flags.output)?;
         return calibrate::run(&flags);
@@ -70,18 +64,23 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     if flags.dry_run { plan(flags) } else { offer(flags, arguments) }
 }
 
+/// Prints the plan of a run. Files that the run would write are left out.
 fn plan(flags: LoadFlags) -> Result<(), Exit> {
-    let output = text_or_json("--dry-run", &flags.output)?;
+    let mut outputs = flags.output.clone();
+    outputs.retain(|output| output.file.is_none());
+    let output = if outputs.is_empty() { Output::Text } else { text_or_json("--dry-run", &outputs)? };
     dry_run::print(&prepare(flags)?, output)
 }
 
 fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
     // The clean rate was measured with an open loop over HTTP/1.1, and over TUN in user space.
     let is_over_tun = matches!(flags.link, None | Some(Link::Tun));
-    let calibrated =
-        (flags.client == Client::Open && is_over_tun && !flags.http2 && flags.connections.is_none())
-            .then(|| calibrate::kept(&Generator::of(&flags)))
-            .flatten();
+    let calibrated = (flags.client == Client::Open
+        && is_over_tun
+        && !flags.request.http2
+        && flags.request.connections.is_none())
+    .then(|| calibrate::kept(&Generator::of(&flags)))
+    .flatten();
     let clean_rate = calibrated.map(|kept| PerSecond(kept.clean_per_s));
     ::load::prepare(Config { clean_rate, ..configuration(flags) }).map_err(exit)
 }
@@ -109,7 +108,7 @@ pub fn offer_from_fleet(
 ) -> Result<(), Exit> {
     check_fleet(&flags)?;
     check_http2(&flags)?;
-    check_tls(&flags)?;
+    check_cleartext(flags.tls.first_setting(), &flags.urls)?;
     check_rate(&flags)?;
     let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags)? };
     let (config, plan) = prepare_for_fleet(flags, agents)?;
@@ -211,7 +210,7 @@ fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
         ("--server-cpus", flags.server_cpus.is_some()),
         ("--source-ip", flags.source_ip.is_some()),
         ("--cert", flags.tls.cert.is_some()),
-        ("--requests", flags.requests.is_some()),
+        ("--requests", flags.request.requests.is_some()),
     ];
     match settings.into_iter().find(|(_, is_given)| *is_given) {
         Some((setting, _)) => {
@@ -306,24 +305,17 @@ fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
 
 /// Refuses settings of HTTP/2 without it, and a calibration, which measures HTTP/1.1.
 fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
-    match flags {
-        LoadFlags { http2: true, calibrate: true, .. } => {
-            Err(Exit::Usage("--calibrate measures the clean rate of HTTP/1.1; leave --http2 out".to_owned()))
-        }
-        LoadFlags { streams: Some(streams), calibrate: true, .. } => Err(Exit::Usage(format!(
-            "--calibrate measures the clean rate of HTTP/1.1; leave --streams {streams} out"
-        ))),
-        LoadFlags { http2: false, streams: Some(streams), .. } => {
-            Err(Exit::Usage(format!("--streams {streams} is for HTTP/2; add --http2")))
-        }
-        _ => Ok(()),
+    let setting = match &flags.request {
+        RequestFlags { http2: true, .. } => "--http2".to_owned(),
+        RequestFlags { streams: Some(streams), .. } => format!("--streams {streams}"),
+        _ => return Ok(()),
+    };
+    if flags.calibrate {
+        return Err(Exit::Usage(format!(
+            "--calibrate measures the clean rate of HTTP/1.1; leave {setting} out"
+        )));
     }
-}
-
-/// Refuses settings of TLS for a server in cleartext.
-fn check_tls(flags: &LoadFlags) -> Result<(), Exit> {
-    let full = (flags.handshakes == HandshakeKind::Full).then_some("--handshakes full");
-    check_cleartext(full.or(flags.tls.first_setting()), &flags.urls)
+    flags.request.check()
 }
 
 /// Refuses a setting of TLS for a server in cleartext.
@@ -366,7 +358,8 @@ fn title(flags: &LoadFlags) -> String {
         Client::Open | Client::Pair => match pending(flags) {
             Some(connects) => format!("{connects} connects pending"),
             None => {
-                let over = flags.connections.map(|connections| format!(" over {connections} connections"));
+                let over =
+                    flags.request.connections.map(|connections| format!(" over {connections} connections"));
                 format!("{} {}{}", flags.rate.unwrap_or(RATE), flags.arrivals, over.unwrap_or_default())
             }
         },
@@ -397,34 +390,14 @@ fn configuration(flags: LoadFlags) -> Config {
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },
         (Client::Closed, Sockets::AtMost(clients)) => ::load::Client::Closed { clients },
     };
-    Config {
+    let mut config = Config {
         threads: flags.threads,
         duration: flags.duration,
         warmup: flags.warmup,
-        connect_timeout: flags.connect_timeout,
-        request_timeout: flags.request_timeout,
-        workload: flags.workload,
-        requests: flags.requests,
-        data: flags.data,
-        data_order: match flags.data_order {
-            DataOrder::Sequential => ::load::DataOrder::Sequential,
-            DataOrder::Random => ::load::DataOrder::Random,
-        },
-        requests_per_connection: flags.requests_per_connection,
-        connections: flags.connections,
-        streams: flags.http2.then(|| flags.streams.and_then(NonZeroU32::new).unwrap_or(STREAMS)),
-        think: flags.think,
-        expected: Expected {
-            status: flags.expect_status,
-            length: flags.expect_length,
-            digest: flags.expect_digest,
-            deadline: flags.deadline,
-        },
-        form: Form { method: flags.method, fields: flags.header, body: flags.body },
         retry: flags.retry,
         populations: flags.population,
         addressing: flags.reach.addressing(),
-        tls: TlsOptions { resume: flags.handshakes == HandshakeKind::Resumed, ..flags.tls.options() },
+        tls: flags.tls.options(),
         seed: flags.seed,
         source: flags.source_ip,
         stack: match flags.stack {
@@ -440,10 +413,11 @@ fn configuration(flags: LoadFlags) -> Config {
             Client::Pair => Processes::Pair,
             Client::Open | Client::Closed => flags.processes,
         },
-        close: flags.close.into(),
         own_this_server: flags.i_own_this_server,
-        ..Config::new(flags.urls, client)
-    }
+        ..flags.request.apply(Config::new(flags.urls, client))
+    };
+    config.expected.deadline = flags.deadline;
+    config
 }
 
 fn judge(result: &LoadResult) -> Result<(), Exit> {

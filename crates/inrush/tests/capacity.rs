@@ -141,6 +141,21 @@ fn a_page_that_does_not_exist_has_no_capacity() {
     let (code, out, said) = capacity(&[&format!("{}missing", server.url)]);
     assert_eq!(code, 3, "{said}");
     assert!(out.contains("No request was answered correctly") && out.contains("status_error 100 %"), "{out}");
+    assert!(said.contains("Most replies are not 2xx (100 % of them 404); check the URL"), "{said}");
+}
+
+/// The server answers 405 to the method, and the search takes that for correct.
+#[test]
+fn capacity_is_that_of_the_described_request() {
+    let server = server();
+    let request = ["-X", "POST", "-H", "Authorization: Bearer abc", "--body={}", "--expect-status=405"];
+    let flags = [&SHORT[..], &request, &["--connections=4", "--output=json", &server.url]].concat();
+    let (code, out, said) = capacity(&flags);
+    assert!([0, 5].contains(&code), "{code}: {said}");
+    let record: record::CapacityResult = serde_json::from_str(&out).unwrap();
+    assert!(record.capacity_per_s > 0.0, "{record:?}");
+    let settings = &record.manifest.config;
+    assert_eq!((settings["method"].as_str(), settings["connections"].as_str()), ("POST", "4"));
 }
 
 #[test]
@@ -169,6 +184,8 @@ fn mistakes_name_what_is_accepted() {
         ("--past=NaN", "expected a multiple of the capacity above 1x"),
         ("--step-time=1ms", "expected a time from 400ms up"),
         ("--slo=p99", "is not a threshold"),
+        ("--slo=p99>300ms", "did you mean 'p99<300ms'?"),
+        ("--streams=4", "--streams 4 is for HTTP/2; add --http2"),
         ("--trials=0", "--trials"),
     ] {
         let (code, out, said) = capacity(&[flag, "http://127.0.0.1:1/"]);

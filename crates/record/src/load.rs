@@ -407,6 +407,9 @@ pub struct LoadResult {
     pub latency_intended_ns: Latency,
     /// Latency from the time at which the request was sent.
     pub latency_sent_ns: Latency,
+    /// Time from sending a request to the first byte of its correct reply. The last byte's time is `latency_sent_ns`.
+    #[serde(default)]
+    pub first_byte_ns: Latency,
     /// Time from connect() to an established connection, of all attempts.
     pub connect_ns: Latency,
     /// Time from a session's schedule to its connect().

@@ -161,7 +161,14 @@ impl<T: Copy + PartialEq> Connection<T> {
             Some(head) if head.status != 101 && !ends_stream => {}
             _ => return Err(malformed),
         }
-        if ends_stream { self.complete(index, tell) } else { Ok(()) }
+        if ends_stream {
+            return self.complete(index, tell);
+        }
+        let stream = &self.streams[index];
+        if stream.head.is_some() {
+            tell(Event::Head(stream.tag));
+        }
+        Ok(())
     }
 
     fn data(

@@ -295,6 +295,7 @@ pub fn client_property(data: &[u8]) {
     let greeting = if first % 2 == 0 { &greeting[..] } else { &[] };
     for piece in [greeting].into_iter().chain(rest.chunks(usize::from(first / 2) + 1)) {
         let taken = connection.receive(piece, |event| match event {
+            Event::Head(tag) => assert!(!ended.contains(&tag), "{tag} has a head after its end"),
             Event::Content(tag, _) => assert!(!ended.contains(&tag), "{tag} has content after its end"),
             Event::Ended(tag, end) => {
                 assert!(ended.insert(tag), "{tag} ended twice");

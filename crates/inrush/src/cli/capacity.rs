@@ -2,13 +2,13 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use ::load::{Length, SourceRange, Spec, Threshold, Url};
+use ::load::{SourceRange, Threshold, Url};
 use base::{Nanos, Seed};
 use clap::{Args, ValueEnum};
 
 use super::from_one_up;
-use super::load::positive_time;
 use super::load::reach::{ReachFlags, TlsFlags};
+use super::load::request::RequestFlags;
 
 /// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the
 /// server.
@@ -50,7 +50,7 @@ pub struct CapacityFlags {
     pub urls: Vec<Url>,
 
     /// Objective that a served load must meet, such as 'p99<100ms', with the names of load --fail-if
-    #[arg(long, value_name = "OBJECTIVE")]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = Threshold::objective)]
     pub slo: Option<Threshold>,
 
     /// Largest load, as a multiple of the capacity
@@ -65,21 +65,9 @@ pub struct CapacityFlags {
     #[arg(long, value_name = "N", default_value = "3", value_parser = from_one_up::<NonZeroUsize>)]
     pub trials: NonZeroUsize,
 
-    /// Time after which a connect is abandoned; must exceed the round-trip time
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_time)]
-    pub connect_timeout: Nanos,
-
-    /// Time after which a request without a complete reply is abandoned
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
-    pub request_timeout: Nanos,
-
-    /// Workload: one-packet (the URLs) or specweb99[:DIRECTORIES] (its files under the URL)
-    #[arg(long, value_name = "WORKLOAD", default_value = "one-packet")]
-    pub workload: Spec,
-
-    /// Requests of a session: 1, N or LO..HI [default: the workload's]
-    #[arg(long, value_name = "N|LO..HI")]
-    pub requests_per_connection: Option<Length>,
+    /// The requests and the correct replies.
+    #[command(flatten)]
+    pub request: RequestFlags,
 
     /// The way to the server.
     #[command(flatten)]

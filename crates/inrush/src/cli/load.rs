@@ -2,17 +2,17 @@
 
 mod outputs;
 pub mod reach;
+pub mod request;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use ::load::{
-    Assignment, Body, DataFile, Digest, Field, Length, Link, Method, Population, Process, Processes,
-    RequestFile, Retry, Sockets, SourceNet, SourceRange, Spec, Statuses, Think, Threshold, Url,
+    Assignment, Link, Population, Process, Processes, Retry, Sockets, SourceNet, SourceRange, Threshold, Url,
 };
 use analysis::load_gates::Gate;
-use base::{Bytes, Nanos, PerSecond, Seed};
+use base::{Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::cpus::{CpuList, cpu_list};
@@ -20,7 +20,8 @@ use super::from_one_up;
 use super::text_or_json::TextOrJson;
 use crate::meters::Collector;
 pub use outputs::{Output, OutputTo};
-use reach::{REACH, ReachFlags, TlsFlags};
+use reach::{ReachFlags, TlsFlags};
+pub use request::RequestFlags;
 
 /// The rule by which sessions begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,24 +36,6 @@ pub enum Client {
     Closed,
 }
 
-/// Orders of the rows of the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DataOrder {
-    /// One after the other, and the first again after the last
-    Sequential,
-    /// A random one for each session
-    Random,
-}
-
-/// Kinds of TLS handshakes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HandshakeKind {
-    /// As browsers do: the first full, later ones resumed
-    Resumed,
-    /// Every handshake full, as of new visitors
-    Full,
-}
-
 /// Implementations of TCP for the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stack {
@@ -60,28 +43,6 @@ pub enum Stack {
     Kernel,
     /// TCP in user space, with no descriptors or ports; needs CAP_NET_ADMIN
     User,
-}
-
-/// Ways to close a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Close {
-    /// With FIN; the side that closes first keeps the port for a minute
-    Fin,
-    /// With RST; the port is free at once
-    Rst,
-}
-
-impl From<Close> for ::load::Close {
-    fn from(close: Close) -> ::load::Close {
-        match close {
-            Close::Fin => ::load::Close::Fin,
-            Close::Rst => ::load::Close::Reset,
-        }
-    }
-}
-
-fn content_length(text: &str) -> Result<u64, String> {
-    text.parse().map(|Bytes(bytes)| bytes).map_err(|error: base::UnitError| error.to_string())
 }
 
 /// The settings of a run that `--calibrate` chooses itself or has no use for.
@@ -156,8 +117,8 @@ pub fn positive_time(text: &str) -> Result<Nanos, String> {
 
 /// Headings of the help text.
 const LOAD: &str = "Load";
-const REQUESTS: &str = "Requests and sessions";
-const REPLIES: &str = "Correct replies";
+pub const REQUESTS: &str = "Requests and sessions";
+pub const REPLIES: &str = "Correct replies";
 const OUTPUT: &str = "Output and thresholds";
 const GENERATOR: &str = "The generator";
 
@@ -211,14 +172,6 @@ pub struct LoadFlags {
     #[arg(long, value_name = "N|auto", default_value = "auto", help_heading = LOAD)]
     pub sockets: Sockets,
 
-    /// Kept connections that requests share: --rate then counts requests, and each takes a free connection
-    ///
-    /// The first N requests open a connection each. Later ones take the connection that has been idle for longest. If all
-    /// are busy, a request waits, and its latency counts from its due time. A connection that the server closes is opened
-    /// again by the next request.
-    #[arg(long, value_name = "N", help_heading = LOAD)]
-    pub connections: Option<NonZeroU32>,
-
     #[arg(long, value_name = "PROCESS", default_value = "constant", help = arrivals_help(), long_help = arrivals_long_help(), help_heading = LOAD)]
     pub arrivals: Process,
 
@@ -233,68 +186,6 @@ pub struct LoadFlags {
     #[arg(long, value_name = "POPULATION", help_heading = LOAD, hide_short_help = true, verbatim_doc_comment)]
     pub population: Vec<Population>,
 
-    /// Workload: one-packet (the URLs), specweb99[:DIRECTORIES], urls:FILE, hot or cold
-    ///
-    /// specweb99: the files that inrush fileset wrote, below the URL.
-    /// urls:FILE: paths below the URL. A line is /PATH or WEIGHT /PATH. From an access log the workload takes the GET
-    /// requests, as often as they occur.
-    /// hot: the URLs, 5 requests a session, 0 to 20 ms between a reply and the next request.
-    /// cold: the same with 20 requests and 5 s.
-    #[arg(long, value_name = "WORKLOAD", default_value = "one-packet", help_heading = REQUESTS, verbatim_doc_comment)]
-    pub workload: Spec,
-
-    /// Requests from a file of JSON Lines: a line is a request {...}, or a session [{...}, ...] that makes its requests in order
-    ///
-    /// A request has a path below the URL, and may have method, headers, body (text, @FILE or JSON), weight, expect (statuses),
-    /// expect_text, think and capture. vegeta's JSON targets have a url. capture takes values from a reply for later requests
-    /// of the session: {"token": "/auth/token", "next": "header:Location"}. A session keeps its cookies.
-    /// {{NAME}} in a path, header or body is a captured value, a column of --data, counter, random, random:1..100, now or
-    /// now_ms.
-    #[arg(long, value_name = "FILE", conflicts_with = "body", help_heading = REQUESTS, verbatim_doc_comment)]
-    pub requests: Option<RequestFile>,
-
-    /// CSV file of values for {{NAME}} in --requests: names in the first line, then a row for each session
-    #[arg(long, value_name = "FILE.csv", requires = "requests", help_heading = REQUESTS)]
-    pub data: Option<DataFile>,
-
-    /// Order in which sessions take the rows of --data
-    #[arg(long, value_name = "ORDER", default_value = "sequential", help_heading = REQUESTS, hide_short_help = true)]
-    pub data_order: DataOrder,
-
-    /// Requests of a session: N, LO..HI, or inf for a closed loop or --connections [default: 1, or the workload's]
-    #[arg(long, value_name = "N|LO..HI|inf", help_heading = REQUESTS)]
-    pub requests_per_connection: Option<Length>,
-
-    /// HTTP/2: requests of a session are streams of its connection; over TLS by ALPN, in cleartext by prior knowledge
-    ///
-    /// In an open loop a request waits for no reply. The first is due with its session, and each further one a --think
-    /// time later. A request that waits for a stream counts from its due time. In a closed loop each stream is one user,
-    /// who thinks after a reply.
-    #[arg(long, help_heading = REQUESTS)]
-    pub http2: bool,
-
-    /// Maximum requests of a session under way at once with --http2; the server may allow fewer [default: 32]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = REQUESTS, hide_short_help = true)]
-    pub streams: Option<u32>,
-
-    /// Think time between a reply and the next request: TIME or LO..HI [default: the workload's]
-    #[arg(long, value_name = "TIME|LO..HI", help_heading = REQUESTS, hide_short_help = true)]
-    pub think: Option<Think>,
-
-    /// Request method [default: GET, or POST with --body]
-    #[arg(long, short = 'X', value_name = "METHOD", help_heading = REQUESTS, hide_short_help = true)]
-    pub method: Option<Method>,
-
-    /// Header field of every request, such as 'Accept: text/html'; repeatable
-    ///
-    /// 'Host: NAME' replaces the URL's host in the request, and not the server that it goes to.
-    #[arg(long, short = 'H', value_name = "FIELD", help_heading = REQUESTS, hide_short_help = true)]
-    pub header: Vec<Field>,
-
-    /// Content of every request: text, or @FILE
-    #[arg(long, value_name = "TEXT|@FILE", help_heading = REQUESTS, hide_short_help = true)]
-    pub body: Option<Body>,
-
     /// Retry failed requests: none, fixed:DELAY[,MAX] or exponential:BASE[,CAP][,MAX]
     ///
     /// A request is retried after 503, refusal, reset and timeout, at most MAX times (default 3; or inf). fixed waits for
@@ -303,17 +194,9 @@ pub struct LoadFlags {
     #[arg(long, value_name = "POLICY", default_value = "none", help_heading = REQUESTS, hide_short_help = true)]
     pub retry: Retry,
 
-    /// Time after which a connect is abandoned; must exceed the round-trip time
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_time, help_heading = REQUESTS, hide_short_help = true)]
-    pub connect_timeout: Nanos,
-
-    /// Time after which a request without a complete reply is abandoned
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time, help_heading = REQUESTS, hide_short_help = true)]
-    pub request_timeout: Nanos,
-
-    /// Way to close connections
-    #[arg(long, value_name = "HOW", default_value = "fin", help_heading = REQUESTS, hide_short_help = true)]
-    pub close: Close,
+    /// The requests and the correct replies.
+    #[command(flatten)]
+    pub request: RequestFlags,
 
     /// The way to the server.
     #[command(flatten)]
@@ -322,22 +205,6 @@ pub struct LoadFlags {
     /// TLS settings.
     #[command(flatten)]
     pub tls: TlsFlags,
-
-    /// TLS handshakes: resumed with the server's tickets, or always full
-    #[arg(long, value_name = "KIND", default_value = "resumed", help_heading = REACH, hide_short_help = true)]
-    pub handshakes: HandshakeKind,
-
-    /// Correct status codes, such as 200 or 200,301,4xx
-    #[arg(long, value_name = "LIST", default_value = "2xx,3xx", help_heading = REPLIES, hide_short_help = true)]
-    pub expect_status: Statuses,
-
-    /// Length of a correct reply's content, in bytes
-    #[arg(long, value_name = "BYTES", value_parser = content_length, help_heading = REPLIES, hide_short_help = true)]
-    pub expect_length: Option<u64>,
-
-    /// Digest of a correct reply's content: sha256:HEX, as sha256sum prints it
-    #[arg(long, value_name = "DIGEST", help_heading = REPLIES, hide_short_help = true)]
-    pub expect_digest: Option<Digest>,
 
     /// Time within which a correct reply counts as goodput, from the intended time of its request
     ///

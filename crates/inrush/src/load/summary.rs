@@ -95,6 +95,7 @@ fn latencies(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     )?;
     for (name, latency) in [
         ("intended", result.latency_intended_ns),
+        ("first byte", result.first_byte_ns),
         ("sent", result.latency_sent_ns),
         ("connect", result.connect_ns),
         ("lateness", Latency::from(result.lateness_ns)),

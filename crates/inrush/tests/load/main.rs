@@ -10,6 +10,7 @@ mod api;
 #[path = "../common/closed_port.rs"]
 mod closed_port;
 mod comparing;
+mod documented;
 mod fileset;
 mod http2;
 mod judging;

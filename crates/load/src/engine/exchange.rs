@@ -20,6 +20,14 @@ use crate::plan::requests::Workload;
 /// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.
 pub(super) const READS_PER_TURN: usize = 4;
 
+/// The times of a request with a reply.
+pub(super) struct Times {
+    pub intended: Nanos,
+    pub sent: Nanos,
+    pub first_byte: Nanos,
+    pub last_byte: Nanos,
+}
+
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Awaits the reply of a request that went out at `now`, whole or in part.
     pub(super) fn await_reply(&mut self, key: Key, now: Nanos) {
@@ -71,6 +79,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let accepted = own.unwrap_or(&self.settings.expected.status);
         let known = (accepted, &self.metrics.failures);
         let received = read(&mut self.transport, connection, known, &mut self.scratch);
+        if connection.first_byte.is_none() && connection.reader.is_within_reply() {
+            connection.first_byte = Some(self.clock.now());
+        }
         let sent = self.after_handshake(key).unwrap_or(sent);
         match received {
             Received::Nothing | Received::Part(_) if was_sending => self.send_rest(key),
@@ -102,6 +113,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let persistent = reply.persistent && !connection.is_sending();
         let (workload, session) = (self.settings.workload, &mut connection.session);
         let (intended, digest) = (session.intended, connection.hasher.finish());
+        let first_byte = connection.first_byte.take().unwrap_or(now);
         self.metrics.failures.enter(reply.status, &mut connection.example);
         let statuses = workload.statuses(session.request);
         let mut outcome = self.settings.expected.outcome(reply, digest, statuses);
@@ -112,7 +124,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             outcome = Outcome::WrongBody;
         }
         self.metrics.named(workload.name_of(session.request), outcome, intended, now);
-        self.enter_reply(reply, outcome, intended, sent, now);
+        self.enter_reply(reply, outcome, Times { intended, sent, first_byte, last_byte: now });
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.session.left -= 1;
         if let Some(account) = connection.session.account.take() {
@@ -122,24 +134,19 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 
     /// Enters a complete reply in the histograms.
-    pub(super) fn enter_reply(
-        &mut self,
-        reply: &Reply,
-        outcome: Outcome,
-        intended: Nanos,
-        sent: Nanos,
-        now: Nanos,
-    ) {
-        self.metrics.recorder.reply(now, intended, reply.status);
+    pub(super) fn enter_reply(&mut self, reply: &Reply, outcome: Outcome, times: Times) {
+        let Times { intended, sent, first_byte, last_byte } = times;
+        self.metrics.recorder.reply(last_byte, intended, reply.status);
         if outcome == Outcome::Ok {
-            let latency_intended = now.saturating_sub(intended);
+            let latency_intended = last_byte.saturating_sub(intended);
             let correct = Correct {
                 latency_intended,
-                latency_sent: now.saturating_sub(sent),
+                latency_sent: last_byte.saturating_sub(sent),
+                first_byte: first_byte.saturating_sub(sent),
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
-            self.metrics.recorder.correct(now, correct, self.settings.window.contains(intended));
+            self.metrics.recorder.correct(last_byte, correct, self.settings.window.contains(intended));
         }
     }
 

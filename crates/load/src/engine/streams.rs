@@ -26,7 +26,7 @@ use base::{Clock, Key, Nanos};
 use http2::client::{Broken, End, Event};
 use record::Outcome;
 
-use super::exchange::READS_PER_TURN;
+use super::exchange::{READS_PER_TURN, Times};
 use super::multiplex::{Multiplex, Stream, Users};
 use super::session::{Connection, Phase, Session};
 use super::{Engine, SCRATCH_BYTES};
@@ -128,8 +128,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 Err(outcome) => return Err(outcome),
             };
             let is_more = bytes.len() == SCRATCH_BYTES;
-            let streams = &mut self.streams;
+            let (streams, clock) = (&mut self.streams, &self.clock);
             let told = http2.client.receive(bytes, |event| match event {
+                Event::Head(stream) => {
+                    if let Some(stream) = streams.get_mut(stream) {
+                        stream.first_byte = Some(clock.now());
+                    }
+                }
                 Event::Content(stream, content) => {
                     if let Some(stream) = streams.get_mut(stream) {
                         stream.hasher.update(content);
@@ -191,8 +196,17 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Session { request, retries, .. } = *session;
         let think = session.advance(intended, workload);
         let hasher = self.settings.expected.hasher();
-        let stream =
-            Stream { connection: key, account, request, intended, sent: now, retries, think, hasher };
+        let stream = Stream {
+            connection: key,
+            account,
+            request,
+            intended,
+            sent: now,
+            first_byte: None,
+            retries,
+            think,
+            hasher,
+        };
         let stream = self.streams.open(stream, now.saturating_add(self.settings.request_timeout));
         http2.client.open(
             stream,
@@ -262,7 +276,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 let digest = stream.hasher.finish();
                 let statuses = self.settings.workload.statuses(stream.request);
                 let outcome = self.settings.expected.outcome(&reply, digest, statuses);
-                self.enter_reply(&reply, outcome, stream.intended, stream.sent, now);
+                let Stream { intended, sent, first_byte, .. } = stream;
+                let first_byte = first_byte.unwrap_or(now);
+                self.enter_reply(&reply, outcome, Times { intended, sent, first_byte, last_byte: now });
                 (outcome, Some(reply.status))
             }
             End::Malformed => (Outcome::Malformed, None),

@@ -4,8 +4,8 @@
 //!
 //! - `p50 p90 p95 p99 p99.9 max mean`: latency from the intended time (a time), of all requests that were
 //!   due. A request without a correct reply counts as longer than any bound. In `mean` it counts as the longest
-//!   time that the run could have seen, so the mean is a lower bound. The prefixes `sent-`, `connect-` and
-//!   `lateness-` select other distributions.
+//!   time that the run could have seen, so the mean is a lower bound. The prefixes `sent-`,
+//!   `first-byte-`, `connect-` and `lateness-` select other distributions.
 //! - `offered retries sent replies goodput`: requests per second (a rate).
 //! - `errors`: requests without a correct reply when the run ended ([`LoadResult::failed`]).
 //!   The value is a count, or with `%` a share of the offered requests.
@@ -77,12 +77,14 @@ const QUANTILES: [(&str, Quantile); 8] = [
 enum Times {
     Intended,
     Sent,
+    FirstByte,
     Connect,
     Lateness,
 }
 
-const TIMES: [(&str, Times); 4] = [
+const TIMES: [(&str, Times); 5] = [
     ("sent-", Times::Sent),
+    ("first-byte-", Times::FirstByte),
     ("connect-", Times::Connect),
     ("lateness-", Times::Lateness),
     ("", Times::Intended),
@@ -182,6 +184,28 @@ impl Threshold {
         })
     }
 
+    /// Reads an objective: a sentence that holds for a good result, such as `p99<300ms`.
+    ///
+    /// # Errors
+    /// A text that is not a threshold, or a threshold that names the failure, such as `p99>300ms`.
+    pub fn objective(given: &str) -> Result<Threshold, String> {
+        let objective: Threshold = given.parse().map_err(|error: NotAThreshold| error.to_string())?;
+        let (is_below, opposite) = match objective.comparison {
+            Comparison::Above | Comparison::AtLeast => (false, given.replace('>', "<")),
+            Comparison::Below | Comparison::AtMost => (true, given.replace('<', ">")),
+        };
+        let less_is_good = match objective.bound {
+            Bound::Time(..) | Bound::Rate(Rate::Retries, _) => true,
+            Bound::Rate(..) => false,
+            Bound::Count(outcome, _) | Bound::Share(outcome, _) => outcome != Some(Outcome::Ok),
+        };
+        if is_below == less_is_good {
+            Ok(objective)
+        } else {
+            Err(format!("an objective says what a good result has; did you mean '{opposite}'?"))
+        }
+    }
+
     fn compares(&self, value: f64) -> bool {
         let bound = match self.bound {
             Bound::Time(_, _, bound) => bound.0 as f64,
@@ -267,6 +291,7 @@ fn latency_of(result: &LoadResult, times: Times) -> Latency {
     match times {
         Times::Intended => result.latency_intended_ns,
         Times::Sent => result.latency_sent_ns,
+        Times::FirstByte => result.first_byte_ns,
         Times::Connect => result.connect_ns,
         Times::Lateness => Latency::from(result.lateness_ns),
     }
@@ -416,6 +441,8 @@ mod tests {
         result.latency_intended_ns.beyond_ns = 4_000_000_000;
         result.connect_ns.answered =
             Distribution { count: 100, mean: 1_500_000.0, ..Distribution::default() };
+        result.first_byte_ns.answered =
+            Distribution { count: 100, mean: 3_000_000.0, ..Distribution::default() };
         result.goodput_per_s = 900.0;
         result.outcomes.add(Outcome::Ok, 98);
         result.outcomes.add(Outcome::Reset, 2);
@@ -435,6 +462,7 @@ mod tests {
         check(&some, "p95>400ms", "400.000ms", false);
         check(&some, "p95>=400ms", "400.000ms", true);
         check(&some, "connect-mean > 1ms", "1.500ms", true);
+        check(&some, "first-byte-mean>2ms", "3.000ms", true);
         check(&some, "mean>100ms", "at least 80.000ms", false);
         check(&some, "goodput<1k", "900.0/s", true);
         check(&some, "goodput<=800/s", "900.0/s", false);
@@ -474,6 +502,22 @@ mod tests {
         }
         assert!("p95<=400ms".parse::<Threshold>().unwrap().is_met_by(&some()));
         assert!(!"p99<1h".parse::<Threshold>().unwrap().is_met_by(&some()));
+    }
+
+    #[test]
+    fn objective_in_the_opposite_sense_is_refused() {
+        for (wrong, meant) in [
+            ("p99>300ms", "p99<300ms"),
+            ("errors >= 1%", "errors <= 1%"),
+            ("goodput<1k", "goodput>1k"),
+            ("ok<=99%", "ok>=99%"),
+            ("login:p50>1s", "login:p50<1s"),
+        ] {
+            let said = format!("an objective says what a good result has; did you mean '{meant}'?");
+            assert_eq!(Threshold::objective(wrong), Err(said));
+            assert_eq!(Threshold::objective(meant), Ok(meant.parse().unwrap()));
+        }
+        assert!(Threshold::objective("p98<1s").unwrap_err().contains("'p98' is not one of"));
     }
 
     #[test]

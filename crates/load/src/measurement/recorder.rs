@@ -36,6 +36,9 @@ pub struct Totals {
     /// From the time the request was sent to the complete reply.
     #[serde(with = "crate::measurement::histograms::exact")]
     pub latency_sent: Histogram<u64>,
+    /// From the time the request was sent to the first byte of the reply.
+    #[serde(with = "crate::measurement::histograms::exact")]
+    pub first_byte: Histogram<u64>,
     /// From connect() to established.
     #[serde(with = "crate::measurement::histograms::exact")]
     pub connect: Histogram<u64>,
@@ -65,6 +68,7 @@ impl Default for Totals {
         Totals {
             latency_intended: exact(),
             latency_sent: exact(),
+            first_byte: exact(),
             connect: exact(),
             lateness: exact(),
             unanswered: 0,
@@ -85,6 +89,7 @@ impl Totals {
         let pairs = [
             (&mut self.latency_intended, &other.latency_intended),
             (&mut self.latency_sent, &other.latency_sent),
+            (&mut self.first_byte, &other.first_byte),
             (&mut self.connect, &other.connect),
             (&mut self.lateness, &other.lateness),
         ];
@@ -198,6 +203,8 @@ pub struct Correct {
     pub latency_intended: Nanos,
     /// From the time it was sent.
     pub latency_sent: Nanos,
+    /// From the time it was sent to the reply's first byte.
+    pub first_byte: Nanos,
     /// Bytes of content.
     pub content_bytes: u64,
     /// True for a reply within its deadline, or without a deadline.
@@ -278,6 +285,7 @@ impl Recorder {
         if measured {
             self.totals.latency_intended.saturating_record(reply.latency_intended.0);
             self.totals.latency_sent.saturating_record(reply.latency_sent.0);
+            self.totals.first_byte.saturating_record(reply.first_byte.0);
         }
         if self.window.contains(now) {
             self.totals.good += u64::from(reply.in_time);
@@ -338,6 +346,7 @@ mod tests {
         let reply = Correct {
             latency_intended: Nanos(2_000),
             latency_sent: Nanos(1_000),
+            first_byte: Nanos(500),
             content_bytes: 10,
             in_time: true,
         };
@@ -347,6 +356,7 @@ mod tests {
         let totals = recorder.into_totals();
         assert_eq!((totals.good, totals.content_bytes), (1, 10));
         assert_eq!((totals.latency_intended.len(), totals.latency_sent.max()), (1, 1_000));
+        assert_eq!((totals.first_byte.len(), totals.first_byte.max()), (1, 500));
     }
 
     #[test]
@@ -354,7 +364,13 @@ mod tests {
         let mut recorder = Recorder::new(WINDOW, Nanos::SECOND);
         recorder.end_schedule(Nanos::from_secs(2));
         let late = Nanos::from_millis(2_500);
-        let reply = Correct { latency_intended: late, latency_sent: late, content_bytes: 10, in_time: true };
+        let reply = Correct {
+            latency_intended: late,
+            latency_sent: late,
+            first_byte: late,
+            content_bytes: 10,
+            in_time: true,
+        };
         recorder.sent(late);
         recorder.reply(late, Nanos::ZERO, 200);
         recorder.correct(late, reply, true);

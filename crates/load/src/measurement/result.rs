@@ -101,6 +101,7 @@ pub(crate) fn result(
         content_bytes_per_s: rate(totals.content_bytes),
         latency_intended_ns: times.intended,
         latency_sent_ns: times.sent,
+        first_byte_ns: times.first_byte,
         connect_ns: times.connect,
         lateness_ns: Distribution::from(&totals.lateness),
         generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
@@ -177,6 +178,7 @@ fn missing(plan: &Plan, found: &BTreeMap<String, record::Population>) -> Vec<Str
 struct Times {
     intended: Latency,
     sent: Latency,
+    first_byte: Latency,
     connect: Latency,
 }
 
@@ -188,6 +190,7 @@ impl Times {
         Times {
             intended: Latency::new(&totals.latency_intended, totals.unanswered, beyond.0),
             sent: Latency::new(&totals.latency_sent, totals.unanswered, beyond.0),
+            first_byte: Latency::new(&totals.first_byte, totals.unanswered, beyond.0),
             connect: Latency::new(&totals.connect, not_established, plan.config.connect_timeout.0),
         }
     }

@@ -281,6 +281,7 @@ pub(crate) mod tests {
             content_bytes_per_s: 0.0,
             latency_intended_ns: Latency::default(),
             latency_sent_ns: Latency::default(),
+            first_byte_ns: Latency::default(),
             connect_ns: Latency::default(),
             lateness_ns: Distribution::default(),
             generator_cpu: 0.0,

@@ -104,6 +104,19 @@ fn a_session_makes_its_requests_on_one_connection() {
 }
 
 #[test]
+fn first_byte_of_a_streamed_reply_has_its_own_time() {
+    let pause = Nanos::from_millis(100);
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+    let result = run(config(&Server::streaming(head, pause, b"hello")));
+    assert_all(&result, Outcome::Ok);
+    let (first, last) = (result.first_byte_ns, result.latency_sent_ns);
+    assert_eq!((first.answered.count, first.unanswered), (last.answered.count, last.unanswered));
+    assert!(last.p50 >= Some(pause.0) && first.p50 < last.p50, "{first:?} {last:?}");
+    let whole = run(config(&Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")));
+    assert_eq!(whole.first_byte_ns.answered.count, whole.latency_sent_ns.answered.count);
+}
+
+#[test]
 fn replies_to_head_end_with_their_head() {
     let server = Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
     let mut heads = config(&server);

@@ -83,6 +83,18 @@ impl Server {
         })
     }
 
+    /// Answers every request in two parts, with a pause between them.
+    pub fn streaming(first: &'static [u8], pause: Nanos, rest: &'static [u8]) -> Server {
+        Server::accepting(move |mut stream| {
+            while read_request(&mut stream) && stream.write_all(first).is_ok() {
+                sys::poll::wait(&mut [], Some(pause)).unwrap();
+                if stream.write_all(rest).is_err() {
+                    break;
+                }
+            }
+        })
+    }
+
     /// Answers one request on each connection and closes it.
     pub fn replying_once(reply: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {

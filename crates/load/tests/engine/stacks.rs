@@ -97,6 +97,19 @@ fn both_stacks_have_the_same_ledger_for_sessions() {
 }
 
 #[test]
+fn both_stacks_have_the_same_ledger_for_kept_ones() {
+    in_namespace(|| {
+        let mut pooled = all_at_the_beginning(400, config(&Server::replying(OK)));
+        pooled.connections = NonZeroU32::new(4);
+        compare(&pooled);
+        let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        let mut reopened = all_at_the_beginning(400, config(&Server::replying(closing)));
+        reopened.connections = NonZeroU32::new(4);
+        compare(&reopened);
+    });
+}
+
+#[test]
 fn both_stacks_have_equal_outcomes_of_failures() {
     in_namespace(|| {
         compare(&config(&Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")));

@@ -50,6 +50,7 @@ pub fn latency(result: &LoadResult) -> Table {
     let kinds = [
         ("latency from the intended time", result.latency_intended_ns),
         ("latency from sending", result.latency_sent_ns),
+        ("first byte from sending", result.first_byte_ns),
         ("connect", result.connect_ns),
         ("lateness of the generator", Latency::from(result.lateness_ns)),
     ];

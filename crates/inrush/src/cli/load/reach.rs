@@ -19,6 +19,15 @@ pub enum Version {
     V1_3,
 }
 
+/// Kinds of TLS handshakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HandshakeKind {
+    /// As browsers do: the first full, later ones resumed
+    Resumed,
+    /// Every handshake full, as of new visitors
+    Full,
+}
+
 /// The addresses that connections go to.
 #[derive(Args, Clone, Debug)]
 pub struct ReachFlags {
@@ -67,6 +76,10 @@ pub struct TlsFlags {
     /// Only version of TLS to speak [default: 1.3, or 1.2 if the server has no other]
     #[arg(long, value_name = "VERSION", help_heading = REACH, hide_short_help = true)]
     pub tls_version: Option<Version>,
+
+    /// TLS handshakes: resumed with the server's tickets, or always full
+    #[arg(long, value_name = "KIND", default_value = "resumed", help_heading = REACH, hide_short_help = true)]
+    pub handshakes: HandshakeKind,
 }
 
 impl ReachFlags {
@@ -99,7 +112,7 @@ impl TlsFlags {
                 .cert
                 .clone()
                 .map(|certificate| ClientIdentity { certificate, key: self.key.clone() }),
-            ..TlsOptions::default()
+            resume: self.handshakes == HandshakeKind::Resumed,
         }
     }
 
@@ -111,6 +124,7 @@ impl TlsFlags {
             ("--sni", self.sni.is_some()),
             ("--cert", self.cert.is_some()),
             ("--tls-version", self.tls_version.is_some()),
+            ("--handshakes full", self.handshakes == HandshakeKind::Full),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
