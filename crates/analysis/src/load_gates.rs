@@ -96,7 +96,7 @@ pub enum Verdict {
     Passed,
     /// The whole interval lies beyond the factor.
     Crossed,
-    /// The interval holds the factor, or there is none.
+    /// The interval holds the factor, or there is no interval.
     Undecided,
 }
 
@@ -211,19 +211,15 @@ impl LogRatio {
         }
     }
 
-    fn freedom(&self) -> usize {
-        self.counts[0] + self.counts[1] - 2
-    }
-
     /// The variance of one run; `None` with one run each.
     fn variance(&self) -> Option<f64> {
-        (self.freedom() > 0).then(|| self.squares / self.freedom() as f64)
+        let freedom = freedom(self.counts);
+        (freedom > 0).then(|| self.squares / freedom as f64)
     }
 
     /// Half of the 95 % interval.
     fn half_width(&self) -> Option<f64> {
-        let per_run: f64 = self.counts.iter().map(|count| 1.0 / *count as f64).sum();
-        Some(exceeded_with(TAIL, self.freedom()) * (self.variance()? * per_run).sqrt())
+        Some(half_width(self.variance()?, self.counts))
     }
 
     /// The runs of each with which an interval of half this width excludes the bound.
@@ -231,12 +227,19 @@ impl LogRatio {
         // Two runs each are the fewest that show a spread.
         let Some(variance) = self.variance() else { return Some(2) };
         let distance = (self.value - bound).abs();
-        let is_enough = |runs: &usize| {
-            let half = exceeded_with(TAIL, 2 * runs - 2) * (variance * 2.0 / *runs as f64).sqrt();
-            half < distance
-        };
-        (2..=RUNS_MOST).find(is_enough)
+        (2..=RUNS_MOST).find(|runs| half_width(variance, [*runs; 2]) < distance)
     }
+}
+
+/// The degrees of freedom of the spread of so many runs.
+fn freedom([first, second]: [usize; 2]) -> usize {
+    first + second - 2
+}
+
+/// Half of the 95 % interval of a ratio, for a variance of one run and so many runs of each.
+fn half_width(variance: f64, counts: [usize; 2]) -> f64 {
+    let per_run: f64 = counts.iter().map(|count| 1.0 / *count as f64).sum();
+    exceeded_with(TAIL, freedom(counts)) * (variance * per_run).sqrt()
 }
 
 #[cfg(test)]

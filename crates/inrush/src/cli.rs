@@ -1,7 +1,7 @@
 //! Every flag, its default and its help, defined once.
 //!
 //! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual` have
-//! the flags of one command each, and `prepare` those of the commands that make what `serve` reads.
+//! the flags of one command each, and `prepare` has the flags of the commands that make files for `serve`.
 //! `address` parses addresses, and `cpus` parses lists of CPUs. `text_or_json` is the choice of a format. `load::reach` has the way to a server, for `load` and `capacity`.
 //! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
 // Doc comments here are help texts, in which brackets enclose optional parts.

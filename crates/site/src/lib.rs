@@ -228,7 +228,7 @@ impl<C: Clock> Site<C> {
         if !is_ruled && let Some(response) = self.cached(path, ask) {
             return Some(response);
         }
-        self.look_up(path, ask)
+        self.look_up(path, is_ruled, ask)
     }
 
     /// Checks for another root and other rules, once per [`ROOT_CHECKED_EVERY`].
@@ -281,8 +281,8 @@ impl<C: Clock> Site<C> {
         Some(respond::file(found, ask.request, ask.asked, &mut self.counts))
     }
 
-    /// The answer if the cache has no entry under the path as it arrived.
-    fn look_up(&mut self, raw: &str, ask: Ask<'_>) -> Option<Response<File>> {
+    /// The answer if the cache has no entry under the path as it arrived, or was not asked because rules come first.
+    fn look_up(&mut self, raw: &str, is_ruled: bool, ask: Ask<'_>) -> Option<Response<File>> {
         let path = match path::normalise(raw, self.options.show_dot_files) {
             Ok(path) => path,
             Err(error) => {
@@ -300,7 +300,9 @@ impl<C: Clock> Site<C> {
             self.counts.root_missing += 1;
             return self.finish(respond::unavailable(), raw, ask);
         };
-        if let Some(response) = self.cached(&path.canonical, ask) {
+        if (is_ruled || path.canonical != raw)
+            && let Some(response) = self.cached(&path.canonical, ask)
+        {
             return Some(response);
         }
         match self.known_or_found(&directory, &path, ask) {
@@ -418,10 +420,8 @@ impl<C: Clock> Site<C> {
                 let lines = self.rules.lines(key).without_file(ask.request.transport);
                 return Ok(respond::with_lines(refusal, &lines));
             };
-            if let Slot::Loaded(found) = &entry.slots[coding] {
-                return Ok(respond::file(found, ask.request, ask.asked, &mut self.counts));
-            }
-            let coding = if entry.is_made { self.made(entry, coding, key) } else { coding };
+            let is_missing = !matches!(entry.slots[coding], Slot::Loaded(_));
+            let coding = if entry.is_made && is_missing { self.made(entry, coding, key) } else { coding };
             if let Slot::Loaded(found) = &entry.slots[coding] {
                 return Ok(respond::file(found, ask.request, ask.asked, &mut self.counts));
             }

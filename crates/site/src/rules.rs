@@ -196,12 +196,12 @@ impl Rules {
 
     /// Tells whether a folder without an index is listed.
     pub(crate) fn lists(&self, folder: &str) -> bool {
-        self.listing || self.listed.iter().any(|paths| paths.rest(folder).is_some())
+        self.listing || self.listed.iter().any(|paths| paths.matches(folder))
     }
 
     /// The file for a path without one.
     pub(crate) fn fallback(&self, path: &str) -> Option<&PageFile> {
-        let is_without = || self.without_fallback.iter().any(|paths| paths.rest(path).is_some());
+        let is_without = || self.without_fallback.iter().any(|paths| paths.matches(path));
         self.fallback.as_ref().filter(|_| !is_without())
     }
 

@@ -20,8 +20,8 @@ pub fn ring<F: Futex>(rings: &F, most: u32, bits: NonZeroU32) {
     rings.wake(most, bits);
 }
 
-/// Sleeps until the bell rings for one of these bits, unless `has_work`, or unless it rang meanwhile. May return earlier.
-/// Blocks.
+/// Sleeps until the bell rings for one of these bits. Does not sleep if there is work, or if the bell rang after the
+/// call began. May return earlier. Blocks.
 ///
 /// # Errors
 /// That of `has_work`.

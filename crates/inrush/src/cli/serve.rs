@@ -177,7 +177,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen_address)]
     pub listen: Vec<SocketAddr>,
 
-    /// Address to listen on without TLS, beside those of --listen with it; repeatable
+    /// Address to listen on without TLS, beside the addresses of --listen with TLS; repeatable
     ///
     /// The rule redirect https sends its clients to TLS.
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = OPERATION, hide_short_help = true)]
@@ -212,7 +212,7 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", value_parser = server::queue_target, hide_short_help = true)]
     pub queue_target: Option<Nanos>,
 
-    /// Refuse connections at the socket (sink), on the network devices (tc, xdp), or by the best of these (auto)
+    /// Refuse connections at the socket (sink), on the network devices (tc, xdp), or by the best of these hooks (auto)
     ///
     /// auto: tc where the server may load it, or else sink; one line at the start says which. tc remembers the SYNs that it
     /// refused, and is cheaper. tc and xdp need CAP_BPF and CAP_NET_ADMIN. Where one that is named does not work, the server

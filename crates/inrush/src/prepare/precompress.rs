@@ -8,15 +8,12 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use site::compress::{Effort, encode, is_text, is_worth};
+use site::compress::{Effort, LEAST_BYTES, encode, is_text, is_worth};
 use site::encoding::Coding;
 
 use crate::cli::PrecompressFlags;
 use crate::exit::Exit;
 use crate::output::out;
-
-/// Least bytes of a file. A packet has room for fewer.
-const LEAST_BYTES: u64 = 1000;
 
 /// The result of a walk.
 #[derive(Default)]

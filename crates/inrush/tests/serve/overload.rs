@@ -416,14 +416,20 @@ fn killed_server_leaves_no_program_on_devices() {
     });
 }
 
+/// Checks the hook that a server has chosen, and the line that says so without alarm.
+#[track_caller]
+fn check_chosen(mut server: Server, hook: &str, line: &str) {
+    assert!(server.said.contains(line) && !server.said.contains("inrush: "), "{}", server.said);
+    assert_eq!(server.status().0["overload"]["hook"], hook);
+    server.stop_well();
+}
+
 #[test]
 fn hook_is_the_sink_without_capabilities() {
     let files = Files::new();
-    let mut server = Server::start_without_capabilities(&files.root(), &["--arch=sped"]);
+    let server = Server::start_without_capabilities(&files.root(), &["--arch=sped"]);
     let line = "or are refused by the sink, because tc needs CAP_BPF and CAP_NET_ADMIN\n";
-    assert!(server.said.contains(line) && !server.said.contains("inrush: "), "{}", server.said);
-    assert_eq!(server.status().0["overload"]["hook"], "sink");
-    server.stop_well();
+    check_chosen(server, "sink", line);
 }
 
 #[test]
@@ -433,11 +439,8 @@ fn hook_is_tc_where_its_program_may_be_loaded() {
         if start_with("tc", &files, &[]).map(Server::stop_well).is_none() {
             return;
         }
-        let mut server = Server::start_with_control(&files.root(), &["--arch=sped"]);
-        let line = "or are refused by tc on lo, because this process may load it\n";
-        assert!(server.said.contains(line) && !server.said.contains("inrush: "), "{}", server.said);
-        assert_eq!(server.status().0["overload"]["hook"], "tc");
-        server.stop_well();
+        let server = Server::start_with_control(&files.root(), &["--arch=sped"]);
+        check_chosen(server, "tc", "or are refused by tc on lo, because this process may load it\n");
     });
 }
 

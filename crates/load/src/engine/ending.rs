@@ -12,6 +12,7 @@ use super::{Ending, Engine};
 use crate::engine::handover::Role;
 use crate::engine::transport::Transport;
 use crate::error::LoadError;
+use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Interval;
 use crate::measurement::thread_metrics::ThreadReport;
 
@@ -53,6 +54,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         on_their_way == 0 || now >= self.patience_ends(ending)
     }
 
+    /// Enters offered requests that the run's end has interrupted: they have no latency.
+    pub(super) fn leave(&mut self, account: Account, due: Nanos) {
+        self.metrics.recorder.unanswered(account.requests(), self.settings.window.contains(due));
+        self.metrics.ledger.in_flight(account);
+    }
+
     /// Closes the connections, enters their unfinished sessions in the ledger, and turns the metrics into a report.
     ///
     /// # Errors
@@ -65,23 +72,18 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let (held, given_up) = (self.connections.held(), self.retries.given_up());
         // Before the connections close all at once, which may fill the link.
         let unsent_packets = self.transport.unsent_packets();
-        let window = self.settings.window;
         for key in self.connections.keys() {
             if self.settings.streams.is_some() {
                 self.leave_in_flight(key, ending.at);
             }
             let Some(connection) = self.connections.remove(key) else { continue };
             let Session { account, intended, .. } = connection.session;
-            if let Some(account) = account {
-                self.metrics.recorder.unanswered(1, window.contains(intended));
-                self.metrics.ledger.in_flight(account);
-            }
+            account.into_iter().for_each(|account| self.leave(account, intended));
             self.transport.close(connection.wire.socket);
         }
         for session in self.pool.take().into_iter().flat_map(|mut pool| pool.take_waiting()) {
-            let Session { account: Some(account), intended, .. } = session else { continue };
-            self.metrics.recorder.unanswered(1, window.contains(intended));
-            self.metrics.ledger.in_flight(account);
+            let Session { account, intended, .. } = session;
+            account.into_iter().for_each(|account| self.leave(account, intended));
         }
         for again in self.retries.take_all() {
             self.leave_unanswered(&again, None);

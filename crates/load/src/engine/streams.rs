@@ -422,15 +422,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let rest = session.left - streams.len() as u32;
         let mut waiting = session.due_before(until, rest, self.settings.workload).into_iter();
         for stream in streams {
-            self.metrics.recorder.unanswered(1, self.settings.window.contains(stream.intended));
-            stream.account.into_iter().for_each(|account| self.metrics.ledger.in_flight(account));
+            stream.account.into_iter().for_each(|account| self.leave(account, stream.intended));
         }
         let Some(mut session) = self.close(key) else { return };
         if let Some(account) = session.account.take() {
             // The first of those that wait has its account already.
             let (due, requests) = waiting.next().unwrap_or((session.intended, 1));
-            self.metrics.recorder.unanswered(1, self.settings.window.contains(due));
-            self.metrics.ledger.in_flight(account);
+            self.leave(account, due);
             self.leave_waiting([(due, requests - 1)]);
         }
         self.leave_waiting(waiting);
@@ -439,9 +437,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Enters requests that are due, and that the run's end has kept from being made.
     fn leave_waiting(&mut self, waiting: impl IntoIterator<Item = (Nanos, u32)>) {
         for (due, requests) in waiting {
-            self.metrics.recorder.unanswered(requests, self.settings.window.contains(due));
             let account = self.metrics.offer(requests, self.settings.counted.contains(due));
-            self.metrics.ledger.in_flight(account);
+            self.leave(account, due);
         }
     }
 }

@@ -66,7 +66,7 @@ impl Beginning {
             None => Inherited::of_service_manager(passed_sockets()?),
         };
         if inherited.is_activated {
-            // Those that the configuration has without TLS stay so.
+            // An address that the configuration has without TLS stays without it.
             let given = inherited.listeners.addresses();
             config.listen_http.retain(|address| given.contains(address));
             config.listen =

@@ -24,9 +24,11 @@ use crate::cache::{Entry, Slot, Survey};
 use crate::representation::encoding::Coding;
 use crate::representation::{Contents, Facts, MediaType, Representation};
 
-/// Least and most bytes of a file that is compressed. A packet has room for about the least; brotli takes a second or so
-/// for the most.
-const BYTES: std::ops::RangeInclusive<u64> = 1000..=8 << 20;
+/// Least bytes of a file that is compressed. A packet has room for fewer.
+pub const LEAST_BYTES: u64 = 1000;
+
+/// Most bytes of a file that is compressed while the server runs, which takes brotli a second or so.
+const MOST_BYTES: u64 = 8 << 20;
 
 /// Most files that wait for the thread.
 const MOST_WAITING: usize = 64;
@@ -83,7 +85,7 @@ pub fn is_text(name: &[u8]) -> bool {
 /// True if forms of a file are made: text of a fitting length without any sibling.
 pub(crate) fn suits(name: &[u8], survey: &Survey) -> bool {
     let length = survey.stamps[Coding::Identity].map_or(0, |stamp| stamp.length);
-    !survey.varies() && BYTES.contains(&length) && is_text(name)
+    !survey.varies() && (LEAST_BYTES..=MOST_BYTES).contains(&length) && is_text(name)
 }
 
 /// A version of a file, and a coding.

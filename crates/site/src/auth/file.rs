@@ -14,7 +14,7 @@ const EVERY: Nanos = Nanos::SECOND;
 /// Most bytes of a file.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// What tells one version of a file from another: inode, length, and time of the last change.
+/// A version of a file: inode, length, and time of the last change. Another version differs in one of them.
 type Version = (u64, u64, i64, i64);
 
 /// The names and hashes of a file.

@@ -19,7 +19,7 @@ pub struct Access {
 impl Access {
     /// Tells whether the rule is about a canonical path.
     pub(super) fn is_about(&self, path: &str) -> bool {
-        self.paths.rest(path).is_some()
+        self.paths.matches(path)
     }
 
     /// Returns the decision about a client; `None` if the rule is not about it. An unknown address is in no network.

@@ -17,7 +17,7 @@ pub struct Auth {
 impl Auth {
     /// Tells whether the rule is about a canonical path.
     pub(super) fn is_about(&self, path: &str) -> bool {
-        self.paths.rest(path).is_some()
+        self.paths.matches(path)
     }
 
     /// The file with names and hashes of passwords; `None` if the paths are open.

@@ -19,7 +19,7 @@ pub struct Fixed {
 impl Fixed {
     /// Tells whether the rule is about a canonical path.
     pub(super) fn is_about(&self, path: &str) -> bool {
-        self.paths.rest(path).is_some()
+        self.paths.matches(path)
     }
 }
 

@@ -98,17 +98,19 @@ impl Lines {
 
     pub(super) fn of(rules: &[HeaderRule], path: &str) -> Lines {
         let mut lines = Lines::default();
-        let matching = |rule: &&HeaderRule| rule.paths.rest(path).is_some();
+        let matching = |rule: &&HeaderRule| rule.paths.matches(path);
         for (place, rule) in rules.iter().enumerate().filter(|(_, rule)| matching(rule)) {
             let later = &rules[place + 1..];
             if later.iter().filter(matching).any(|other| other.name.eq_ignore_ascii_case(&rule.name)) {
                 continue;
             }
             let is_caching = CACHING.iter().any(|name| rule.name.eq_ignore_ascii_case(name));
-            let kind = match () {
-                () if is_caching => &mut lines.caching,
-                () if rule.name.eq_ignore_ascii_case(SECURE) => &mut lines.secure,
-                () => &mut lines.always,
+            let kind = if is_caching {
+                &mut lines.caching
+            } else if rule.name.eq_ignore_ascii_case(SECURE) {
+                &mut lines.secure
+            } else {
+                &mut lines.always
             };
             kind.push_str(&rule.line);
         }

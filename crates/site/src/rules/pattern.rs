@@ -33,6 +33,11 @@ impl Pattern {
         }
     }
 
+    /// Tells whether a canonical path matches.
+    pub fn matches(&self, path: &str) -> bool {
+        self.rest(path).is_some()
+    }
+
     /// The path with `rest` in the place of the `*`.
     pub(super) fn with_rest(&self, rest: &str) -> String {
         self.end.as_ref().map_or(self.beginning.clone(), |end| format!("{}{rest}{end}", self.beginning))

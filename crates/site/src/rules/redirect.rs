@@ -69,7 +69,7 @@ impl Redirect {
 
     /// Tells whether a request for a canonical path without TLS is redirected, and one over TLS is not.
     pub(super) fn is_about_plain(&self, path: &str) -> bool {
-        self.is_for_plain && self.from.rest(path).is_some()
+        self.is_for_plain && self.from.matches(path)
     }
 
     /// Returns a path that the pattern matches.

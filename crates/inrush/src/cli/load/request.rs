@@ -136,7 +136,7 @@ pub struct RequestFlags {
 }
 
 impl RequestFlags {
-    /// Adds these settings to those of a run.
+    /// Adds these settings to the settings of a run.
     pub fn apply(self, config: Config) -> Config {
         Config {
             workload: self.workload,

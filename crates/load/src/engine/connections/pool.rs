@@ -67,11 +67,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return self.connect(session, now);
         }
         while let Some(key) = pool.idle.pop_front() {
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            connection.reader.expect_head(self.settings.workload.answers_head(session.request));
-            connection.session = session;
-            self.send_next(key, now);
-            return true;
+            if self.connections.get(key).is_some() {
+                self.begin(key, session, now);
+                return true;
+            }
         }
         if pool.waiting.len() == WAITING_MAX {
             self.end_session(session, Outcome::NoTime, now);
@@ -79,6 +78,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         pool.waiting.push_back(session);
         true
+    }
+
+    /// Gives a connection without a request the next one.
+    fn begin(&mut self, key: Key, session: Session, now: Nanos) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.reader.expect_head(self.settings.workload.answers_head(session.request));
+        connection.session = session;
+        self.send_next(key, now);
     }
 
     /// Lets a connection go on to the next request after a reply, or be idle.
@@ -92,11 +99,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         let (Some(pool), Some(connection)) = (&mut self.pool, self.connections.get_mut(key)) else { return };
         match pool.waiting.pop_front() {
-            Some(session) => {
-                connection.reader.expect_head(self.settings.workload.answers_head(session.request));
-                connection.session = session;
-                self.send_next(key, now);
-            }
+            Some(session) => self.begin(key, session, now),
             None => {
                 connection.phase = Phase::Idle;
                 pool.idle.push_back(key);

@@ -232,7 +232,7 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
-    /// The settings that a host has once: those of its location for everything.
+    /// The settings that a host has once. Its location for everything has them.
     fn base(&mut self, places: &[Place<'a>]) {
         let levels = places.last().map_or([&[][..], self.server, self.http], |place| self.levels(place));
         let settings = &mut self.settings;
@@ -325,7 +325,7 @@ impl<'a> Writer<'a, '_> {
         place.patterns.iter().for_each(|pattern| self.settings.add("auth", format!("{pattern} {rule}")));
     }
 
-    /// The header fields of a place: those of the server for everything, and its own.
+    /// The header fields of a place: the server's fields for everything, and the place's own.
     fn fields(&mut self, place: &Place<'a>) {
         let is_own = |directive: &&Directive| ["add_header", "expires"].contains(&directive.name());
         if place.patterns != ["/*"] && !place.inside.iter().any(|directive| is_own(&directive)) {

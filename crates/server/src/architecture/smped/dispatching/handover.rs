@@ -8,8 +8,8 @@
 //!
 //! Connections are numbered in the order of sending. Two words of shared memory show the worker's progress:
 //! [`NEXT`], the first unclaimed number, and [`SEEN`], the count of received connections. The worker claims a
-//! connection, or the dispatcher takes it back ([`words::claims`]). The dispatcher keeps a connection's descriptor until the connection
-//! is claimed. A worker that is stopped or waits for its disk thus loses no connection that it has not begun.
+//! connection, or the dispatcher takes it back ([`words::claims`]). The dispatcher keeps a connection's descriptor
+//! until the connection is claimed. A worker that is stopped or waits for its disk thus loses no connection that it has not begun.
 //!
 //! Invariant: a connection is in one place: waiting, passed, or claimed.
 
