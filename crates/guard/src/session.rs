@@ -321,6 +321,7 @@ impl Guard {
         let state = match (&self.attachment, decision.state) {
             _ if self.listeners.is_empty() => "gone",
             (None, _) => "unguarded",
+            (Some(_), State::Open) if decision.is_cautious => "cautious",
             (Some(_), State::Open) => "open",
             (Some(_), State::Shedding) => "refusing",
         };

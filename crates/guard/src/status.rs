@@ -11,7 +11,7 @@ use crate::owner::Owner;
 pub struct Status {
     /// The guarded address.
     pub address: String,
-    /// `open`, `refusing`, `gone` without a listener, or `unguarded` after a failure.
+    /// `open`, `refusing`, `cautious` while a bounded rate is admitted in doubt, `gone` without a listener, or `unguarded` after a failure.
     pub state: &'static str,
     /// `requests and queue`, or `queue`.
     pub signal: &'static str,

@@ -29,15 +29,21 @@
 //! Owns the estimates that turn readings into [`Signals`] of the [law](crate::law), and its decision into connections.
 //! Leaves out reading and refusing. No clock, no I/O.
 //!
-//! Invariants: see [`ForeignDecision`]. In [`State::Open`] the hook admits every new SYN.
+//! Two rules are for slow servers, in which the 64 requests of the law's beginning are seconds of work. A queue that stands
+//! for several answers begins the refusals (`standing`). Until the answers tell whether what waits is a queue, the hook
+//! admits at most twice the best recent rate (`caution`).
+//!
+//! Invariants: see [`ForeignDecision`]. In [`State::Open`] the hook admits every new SYN, unless the decision is cautious.
 //!
 //! The modules: `waiting` tells stuck requests, `per_connection` the requests of a connection, `answer_time` the time of
 //! an answer without a queue, `doubt` a slow backend from a queue, and `history` holds the totals of recent ticks.
 
 mod answer_time;
+mod caution;
 mod doubt;
 mod history;
 mod per_connection;
+mod standing;
 mod waiting;
 
 use base::{Nanos, PerSecond};
@@ -48,6 +54,7 @@ use answer_time::AnswerTime;
 use doubt::{Answers, Doubt};
 use history::History;
 use per_connection::RequestsPerConnection;
+use standing::Standing;
 use waiting::Waiting;
 
 /// The fraction of the best recent rate of answers that is admitted whatever waits. Without answers nothing would disprove
@@ -59,6 +66,15 @@ const BEST_RATE_MEMORY: f64 = 60.0;
 
 /// The time over which the rate of answers is measured, in seconds.
 const RATE_MEMORY: f64 = 0.2;
+/// The answers over which it is measured in a slow server, for a second at most.
+const RATE_ANSWERS: f64 = 16.0;
+
+/// The shortest target of the queue, in requests. A slow server that runs dry for a moment loses less than its clients do
+/// by another request of 25 ms before them.
+const SET_POINT_QUEUE: f64 = 2.0;
+
+/// The burst of a cautious bucket, in requests.
+const CAUTIOUS_BURST: u32 = 8;
 
 /// The ticks of the law from one tick to the next while nothing waits. A tick finds cold caches, so that its cost does not
 /// depend on the load, and a quarter of the ticks cost a quarter of the processor time.
@@ -67,12 +83,13 @@ const CALM_TICKS: u64 = 4;
 /// The longest time to the first byte of a prompt answer.
 pub const PROMPT: Nanos = Nanos::SECOND;
 
-/// The answers after which a request that is older than they are is known to wait. 150 half requests at once are no queue,
-/// and the next answers show it.
-const EVIDENCE: u64 = 4;
+/// The answers, beside those to the requests in service, after which a request that is older than they are is known to
+/// wait. 150 half requests at once are no queue, and the next answers show it.
+const EVIDENCE: f64 = 8.0;
 
-/// The age at which a request counts as waiting without that, in target delays.
+/// The age at which a request counts as waiting without that: the least in target delays, and the most in seconds.
 const EVIDENCE_AGE: f64 = 2.5;
+const LATEST_EVIDENCE: f64 = 1.0;
 
 /// The requests at the connections of a listener, as totals since the watch began. A request is data from the client
 /// after the server's last answer, and an answer is the first data from the server after a request.
@@ -137,6 +154,8 @@ pub struct Readings {
 pub struct ForeignDecision {
     /// The state of the law.
     pub state: State,
+    /// True if the law is open, and the admission bounded while nobody knows why many requests wait.
+    pub is_cautious: bool,
     /// The admission for the hook, in connections.
     pub admission: Admission,
     /// The requests that wait for their turn, those in the accept queue among them. Without requests, connections.
@@ -164,6 +183,7 @@ pub struct ForeignControl {
     /// The target delay, in seconds.
     target: f64,
     per_connection: RequestsPerConnection,
+    standing: Standing,
     /// The last readings, and their time.
     last: Readings,
     at: Nanos,
@@ -197,8 +217,12 @@ impl ForeignControl {
     pub fn new(target: Nanos, now: Nanos) -> ForeignControl {
         // The controller counts requests, whose number no backlog bounds.
         let settings = Settings { target, backlog: u32::MAX };
-        // A client that leaves is no answer that came too late.
-        let constants = Constants { enter_late: f64::INFINITY, ..Constants::CHOSEN };
+        let constants = Constants {
+            // A client that leaves is no answer that came too late.
+            enter_late: f64::INFINITY,
+            set_point_queue: SET_POINT_QUEUE,
+            ..Constants::CHOSEN
+        };
         ForeignControl {
             controller: Controller::with(constants, settings, now),
             waiting: Waiting::default(),
@@ -207,6 +231,7 @@ impl ForeignControl {
             doubt: Doubt::default(),
             target: target.as_secs_f64(),
             per_connection: RequestsPerConnection::default(),
+            standing: Standing::default(),
             last: Readings::default(),
             at: now,
             refused: Scaled::default(),
@@ -216,6 +241,7 @@ impl ForeignControl {
             best: 0.0,
             decision: ForeignDecision {
                 state: State::Open,
+                is_cautious: false,
                 admission: Admission::ALL,
                 waiting: 0,
                 stuck: 0,
@@ -236,7 +262,8 @@ impl ForeignControl {
     /// The time of the next tick. An earlier tick would measure noise.
     pub fn due(&self) -> Nanos {
         let due = self.controller.due();
-        let is_calm = self.decision.state == State::Open && self.decision.waiting == 0;
+        let ForeignDecision { state, is_cautious, waiting, .. } = self.decision;
+        let is_calm = state == State::Open && !is_cautious && waiting == 0;
         if is_calm { self.at + due.saturating_sub(self.at) * CALM_TICKS } else { due }
     }
 
@@ -264,7 +291,8 @@ impl ForeignControl {
         let (requests, before) =
             (readings.requests.unwrap_or_default(), self.last.requests.unwrap_or_default());
         let answered = requests.answered.saturating_sub(before.answered) as f64;
-        self.rate += (1.0 - (-seconds / RATE_MEMORY).exp()) * (answered / seconds - self.rate);
+        let memory = (RATE_ANSWERS / self.best.max(RATE_ANSWERS)).max(RATE_MEMORY);
+        self.rate += (1.0 - (-seconds / memory).exp()) * (answered / seconds - self.rate);
         self.best = (self.best * (-seconds / BEST_RATE_MEMORY).exp()).max(self.rate);
         self.per_connection.measure(&requests, &before, seconds);
         self.waiting.measure(&requests, &before);
@@ -285,8 +313,11 @@ impl ForeignControl {
             ),
             None => (f64::from(queue.depth), queue.accepted, 0),
         };
+        // Unknown until the server has been saturated for a tick.
+        let served = self.decision.service_rate.map_or(f64::INFINITY, |rate| rate.0);
         Signals {
             queued: queued as u32,
+            stands: self.standing.measure(queued, served, accepted),
             accepted,
             late,
             emptied: queued < 1.0,
@@ -304,14 +335,14 @@ impl ForeignControl {
         let queued = f64::from(depth) * self.per_connection.get();
         let accepted = self.waiting.accepted(requests, depth);
         let (target, alone) = (self.target, self.answer_time.alone());
-        let mut young = self.history.last(alone).asked;
+        let young;
         let no_queue = if self.decision.state == State::Shedding {
             let wait = self.decision.queueing_delay.as_secs_f64();
-            // The admitted ones come in gusts, of which the server has begun no more than it answers in that time.
-            young = young.min(self.rate * alone);
+            // The server is busy, so that it has begun what it answers in that time, whatever has just been admitted.
+            young = self.rate * alone;
             self.doubt.stays(&self.history, target, wait, alone, self.rate)
         } else {
-            young = young.max(self.history.asked_since_answers(EVIDENCE, EVIDENCE_AGE * target));
+            young = self.history.last(alone).asked.max(self.unproven(alone));
             match self.doubt.answers(&self.history, target, self.best) {
                 Answers::Usual => false,
                 Answers::Ceased => return queued,
@@ -325,6 +356,23 @@ impl ForeignControl {
         queued + (accepted - young).max(0.0)
     }
 
+    /// The requests that are too young for the answers since to show that they wait.
+    fn unproven(&self, alone: f64) -> f64 {
+        let answers = EVIDENCE + self.best * alone;
+        let age = (alone + EVIDENCE / self.best.max(EVIDENCE)).min(LATEST_EVIDENCE);
+        let age = age.max(EVIDENCE_AGE * self.target);
+        self.history.asked_since_answers(answers as u64, age)
+    }
+
+    /// The rate to admit, in requests per second, if many requests wait for an unknown reason.
+    fn caution(&mut self, readings: &Readings) -> Option<f64> {
+        let requests = readings.requests?;
+        let depth = readings.queue.map_or(0, |queue| queue.depth);
+        let queued = f64::from(depth) * self.per_connection.get();
+        let unanswered = queued + self.waiting.accepted(&requests, depth);
+        caution::rate(unanswered, self.best, self.answer_time.alone(), requests.answered)
+    }
+
     /// Turns the law's decision into connections.
     fn decide(&mut self, readings: &Readings) {
         let law = *self.controller.decision();
@@ -335,10 +383,17 @@ impl ForeignControl {
             admission.rate = PerSecond(admission.rate.0.max(least));
             admission.share = admission.share.max((least / law.offered.0.max(least)).min(1.0));
         }
+        let caution = self.caution(readings).filter(|_| law.state == State::Open);
+        if let Some(most) = caution {
+            let share = (most / law.offered.0.max(most)).min(1.0);
+            admission =
+                Admission { rate: PerSecond(most), burst: CAUTIOUS_BURST, new_are_free: false, share };
+        }
         admission.rate = PerSecond(admission.rate.0 / each);
         admission.burst = (f64::from(admission.burst) / each).ceil() as u32;
         self.decision = ForeignDecision {
             state: law.state,
+            is_cautious: caution.is_some(),
             admission,
             waiting: law.queued,
             stuck: self.waiting.stuck() as u32,

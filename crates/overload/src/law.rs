@@ -17,12 +17,18 @@
 //! A server whose requests are as long as the target never has a long queue: it answers those that have waited too long
 //! with 503 at once. So shedding also begins when a quarter of the recent connections got such an answer.
 //!
+//! A foreign server may be so slow that 64 connections are seconds of work. There shedding begins when the queue stands
+//! (see [`foreign`](crate::foreign)).
+//!
 //! While shedding, the law admits mu times f of the wait w, around a set point s of a fifth of the target T:
 //!
 //! ```text
 //!   f = 1 + p (1 - w / s)                   w < s: probes for a server that has become faster
 //!   f = max(0.1, 1 - (w - s) / 5 T)         otherwise: works the excess off in five targets
 //! ```
+//!
+//! The burst of a bucket shrinks with the admitted rate. A bucket counts its burst in time, so that each slower rate would
+//! otherwise admit a whole burst again.
 //!
 //! p is 0.2. It doubles each tick, up to 1, while the server takes more than its estimated rate.
 //!
@@ -130,6 +136,8 @@ pub struct Signals {
     /// Those among them whose first request was refused because it had waited too long. They are no service, because a
     /// refusal costs little.
     pub late: u64,
+    /// True if the queue has stood for longer than chance explains. Shedding then begins, however short the queue is.
+    pub stands: bool,
     /// True if an accept has found the queue empty since the last tick, or a thread or process has waited for
     /// a connection.
     pub emptied: bool,
@@ -457,7 +465,7 @@ impl Controller {
         let regular = elapsed.seconds < 3.0 * self.tick.as_secs_f64();
         let ticks = if regular && expected > 2.0 * too_long { constants.enter_ticks } else { 1 };
         self.grown = if long && growing { self.grown + ticks } else { 0 };
-        if self.grown >= constants.enter_ticks || self.late > constants.enter_late {
+        if self.grown >= constants.enter_ticks || self.late > constants.enter_late || signals.stands {
             self.decision.state = State::Shedding;
             self.grown = 0;
             self.late = 0.0;
@@ -506,7 +514,7 @@ impl Controller {
         self.correction = (self.correction * correction).clamp(1.0, MOST_CORRECTION);
         Admission {
             rate: PerSecond(wanted),
-            burst: self.burst(rate),
+            burst: (f64::from(self.burst(rate)) * times.min(1.0)).ceil() as u32,
             new_are_free: false,
             share: (self.correction * wanted / self.fresh.max(wanted)).min(1.0),
         }

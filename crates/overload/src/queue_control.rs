@@ -139,6 +139,7 @@ impl QueueControl {
         let Progress { accepted, late, emptied, lag, occupancy, cost } = progress;
         let (queued, dropped) = self.read(listeners.clone());
         self.signals = Signals {
+            stands: false,
             queued,
             accepted,
             late,

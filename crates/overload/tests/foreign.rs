@@ -28,6 +28,19 @@ fn servers() -> [(&'static str, Server, u16); 8] {
     ]
 }
 
+/// Servers of 36 to 50 requests per second.
+fn slow_servers() -> [(&'static str, Server); 5] {
+    use Accepting::{AtOnce, EachTurn, WhenFree};
+    let with = |workers, work, accepting| Server { workers, work: vec![ms(work)], ..Server::new(accepting) };
+    [
+        ("slow gunicorn", with(4, 100, WhenFree)),
+        ("slow java", with(8, 160, AtOnce)),
+        ("slow haproxy", with(2, 50, AtOnce)),
+        ("slow node", with(1, 28, EachTurn(usize::MAX))),
+        ("slow go", with(2, 50, EachTurn(1))),
+    ]
+}
+
 /// Half the capacity for two seconds, then `times` the capacity for ten seconds.
 fn rush(server: Server, times: f64) -> Scenario {
     Scenario { seed: SEED, ..Scenario::new(server, &[(ms(2000), 0.5), (ms(12_000), times)]) }
@@ -73,6 +86,52 @@ fn guarded_servers_keep_their_capacity_at_any_load() {
         for times in [1.1, 1.3, 2.0, 10.0] {
             let scenario = Scenario { requests, ..rush(server.clone(), times) };
             assert!(goodput(&format!("{name} at {times} x"), &scenario) >= least, "{name} {times}");
+        }
+    }
+}
+
+#[test]
+fn slow_servers_keep_their_capacity_within_500_ms() {
+    // An answer alone takes up to 333 ms here.
+    for (name, server) in slow_servers() {
+        for (times, least) in [(2.0, 0.85), (10.0, 0.9)] {
+            let kept = |guard| {
+                let good = |seed| {
+                    let scenario = Scenario { seed: Seed(seed), guard, ..rush(server.clone(), times) };
+                    run(&scenario).within_per_s(ms(2000), scenario.end(), 500.0) / scenario.capacity()
+                };
+                (20..25).map(good).sum::<f64>() / 5.0
+            };
+            let (guarded, alone) = (kept(Some(Watches::Both)), kept(None));
+            println!("seeds 20..25, {name} at {times} x: {guarded:.3} guarded, {alone:.3} alone");
+            assert!(guarded >= least && alone < 0.1, "{name} {times}");
+        }
+    }
+}
+
+#[test]
+fn slow_servers_lose_nothing_near_capacity() {
+    for (name, server) in slow_servers() {
+        for seed in 20..25 {
+            let scenario = Scenario { seed: Seed(seed), ..rush(server.clone(), 0.9) };
+            let ledger = run(&scenario);
+            let served = ledger.served_share(ms(2000), scenario.end());
+            println!("seed {seed}, {name} at 0.9 x: {served:.3} served, {} refused", ledger.refused);
+            assert!(served >= 0.99 && ledger.refused <= ledger.syns / 100, "{name} {seed}");
+        }
+    }
+}
+
+#[test]
+fn half_requests_cost_slow_servers_little() {
+    for (name, server) in
+        slow_servers().into_iter().filter(|(_, server)| server.accepting == Accepting::AtOnce)
+    {
+        for within in [1, 100, 3000] {
+            let beside = vec![Beside::half_requests(ms(3000), ms(within), 150)];
+            let scenario = Scenario { beside, ..rush(server.clone(), 0.5) };
+            let worst = worst_second(&format!("{name} beside 150 half requests"), &scenario, &run(&scenario));
+            assert!(worst >= 0.95, "{name} {within}");
         }
     }
 }

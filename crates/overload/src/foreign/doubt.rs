@@ -33,8 +33,9 @@ const FOLLOWS: f64 = 0.75;
 const DRAINED_AFTER: f64 = 2.0;
 /// The longest wait that counts for that, in seconds.
 const LONGEST_WAIT: f64 = 1.0;
-/// The wait of a drained queue, in target delays.
+/// The wait of a drained queue, in target delays, and its requests in a slow server.
 const DRAINED: f64 = 1.0;
+const DRAINED_REQUESTS: f64 = 8.0;
 
 /// The state of the answers while nothing is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Doubt {
     pub fn stays(&mut self, history: &History, target: f64, wait: f64, alone: f64, rate: f64) -> bool {
         self.gap = None;
         let now = history.now();
-        if wait <= DRAINED * target {
+        if wait <= DRAINED * target || wait * rate <= DRAINED_REQUESTS {
             self.undrained = self.undrained.map(|before| Undrained { since: now, wait: 0.0, ..before });
         }
         let before = self.undrained.unwrap_or(Undrained { since: now, wait: 0.0, rate });

@@ -181,10 +181,11 @@ fn decisions_are_possible_whatever_is_read() {
                 refused,
             };
             control.tick(now, &readings);
-            let ForeignDecision { state, admission, .. } = *control.decision();
+            let ForeignDecision { state, is_cautious, admission, .. } = *control.decision();
             assert!(admission.share > 0.0 && admission.share <= 1.0, "{admission:?}");
             assert!(admission.rate.0 > 0.0, "{admission:?}");
-            assert!(state == State::Shedding || admission.new_are_free, "{admission:?}");
+            let is_bounded = state == State::Shedding || is_cautious;
+            assert!(is_bounded || admission.new_are_free, "{admission:?}");
         }
     }
 }
@@ -195,10 +196,10 @@ fn young_requests_do_not_count_as_waiting() {
     (0..100).for_each(|_| assert!(bench.tick(1, 1, 1).is_none()));
     bench.tick(150, 150, 0);
     assert_eq!(bench.decision().waiting, 0, "no answer shows yet that they wait");
-    for _ in 0..4 {
+    for _ in 0..9 {
         bench.tick(1, 1, 1);
     }
-    assert!(bench.decision().waiting > 100, "four answers in their order do: {:?}", bench.decision());
+    assert!(bench.decision().waiting > 100, "eight answers in their order do: {:?}", bench.decision());
 }
 
 #[test]
@@ -237,8 +238,36 @@ fn calm_listener_is_read_less_often() {
     let wait = |bench: &Bench| bench.control.due() - bench.now;
     assert_eq!((bench.decision().waiting, wait(&bench)), (0, Nanos::from_millis(20)));
     bench.tick(150, 150, 0);
-    for _ in 0..4 {
+    assert!(bench.decision().is_cautious && wait(&bench) == Nanos::from_millis(5), "{:?}", bench.decision());
+    for _ in 0..9 {
         bench.tick(1, 1, 1);
     }
     assert!(bench.decision().waiting > 0 && wait(&bench) == Nanos::from_millis(5), "{:?}", bench.decision());
+}
+
+#[test]
+fn caution_leaves_a_known_load_alone() {
+    let mut bench = Bench::requests();
+    // 200 requests per second, of which 50 at once get no answer.
+    (0..200).for_each(|_| assert!(bench.tick(1, 1, 1).is_none()));
+    assert_eq!(bench.decision().admission, Admission::ALL);
+    bench.tick(50, 50, 0);
+    let ForeignDecision { is_cautious, admission, .. } = *bench.decision();
+    assert!(is_cautious && admission.rate.0 > 380.0 && !admission.new_are_free, "{admission:?}");
+}
+
+#[test]
+fn slow_server_sheds_before_64_requests_wait() {
+    let mut bench = Bench::requests();
+    // 25 requests per second, of which each takes no time.
+    (0..400)
+        .for_each(|nth| assert!(bench.tick(u64::from(nth % 8 == 0), 0, u64::from(nth % 8 == 0)).is_none()));
+    for nth in 0..1000 {
+        bench.tick(u64::from(nth % 4 == 0), 0, u64::from(nth % 8 == 0));
+        if bench.decision().state == State::Shedding {
+            break;
+        }
+    }
+    let ForeignDecision { state, waiting, .. } = *bench.decision();
+    assert!(state == State::Shedding && (16..40).contains(&waiting), "{state:?} with {waiting}");
 }

@@ -1,50 +1,69 @@
-//! The unanswered requests that are not stuck.
+//! The requests that wait for their turn, told from those that are stuck.
 //!
-//! An unanswered request need not wait for the server. A client that sends half a request, and a long poll, wait for
-//! something else. The law must not count them, or such clients would make the guard refuse others.
-//!
-//! Requests in a queue are answered in order: a request is answered after those that were there before it. A request that
-//! later ones overtake is not in the queue. So for each prompt answer, the requests ahead when it was asked, less the
+//! Half a request, a long poll or a slow backend waits for something else than its turn. Such requests are overtaken. Each
+//! answered request knows the requests that were unanswered when it was asked, `ahead`, and the answers until its own,
+//! `overtaking`. In a queue the first ones are all answered before it. So what was there when it was asked, less the
 //! answers since, waited for something else:
 //!
 //! ```text
 //!   stuck = mean over recent prompt answers of (ahead - overtaking)
 //! ```
 //!
+//! Two means are taken, and the larger one counts. The latest answers soon show what became stuck, and more of them keep a
+//! steady figure. In a queue both are near 0.
+//!
 //! A connection in the accept queue is in a queue whatever overtakes it: a later request of an accepted connection does.
 //! So the accept queue counts in full, and only the rest can be stuck.
 
 use super::RequestTotals;
 
-/// The answers over which the mean is taken.
-const ANSWERS: f64 = 8.0;
+/// The answers over which the means are taken.
+const RECENT: f64 = 8.0;
+const LATEST: f64 = 3.0;
 
 /// The estimate of the requests that are stuck.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waiting {
-    /// Sums over recent answers.
-    ahead: f64,
-    overtaking: f64,
-    answers: f64,
+    recent: Mean,
+    latest: Mean,
     /// The stuck requests at the last reading.
     stuck: f64,
+}
+
+/// A mean over answers, as sums that decay with each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    not_overtaken: f64,
+    answers: f64,
+}
+
+impl Mean {
+    /// Counts answers, with the sum over them of the requests that were ahead and not overtaken.
+    fn count(&mut self, answered: f64, not_overtaken: f64, over: f64) {
+        let keep = (-answered / over).exp();
+        self.answers = self.answers * keep + answered;
+        self.not_overtaken = self.not_overtaken * keep + not_overtaken;
+    }
+
+    fn get(&self) -> f64 {
+        if self.answers >= 1.0 { self.not_overtaken / self.answers } else { 0.0 }
+    }
 }
 
 impl Waiting {
     /// Counts the answers of a tick.
     pub fn measure(&mut self, now: &RequestTotals, before: &RequestTotals) {
-        let answered = now.answered_promptly.saturating_sub(before.answered_promptly) as f64;
-        let keep = (-answered / ANSWERS).exp();
-        self.answers = self.answers * keep + answered;
-        self.ahead = self.ahead * keep + now.ahead.saturating_sub(before.ahead) as f64;
-        self.overtaking = self.overtaking * keep + now.overtaking.saturating_sub(before.overtaking) as f64;
+        let grown = |now: u64, before: u64| now.saturating_sub(before) as f64;
+        let answered = grown(now.answered_promptly, before.answered_promptly);
+        let not_overtaken = grown(now.ahead, before.ahead) - grown(now.overtaking, before.overtaking);
+        self.recent.count(answered, not_overtaken, RECENT);
+        self.latest.count(answered, not_overtaken, LATEST);
     }
 
     /// The unanswered requests of accepted connections that are not stuck, with `depth` connections in the accept queue.
     pub fn accepted(&mut self, requests: &RequestTotals, depth: u32) -> f64 {
         let accepted = (requests.unanswered() as f64 - f64::from(depth)).max(0.0);
-        let overtaken = if self.answers >= 1.0 { (self.ahead - self.overtaking) / self.answers } else { 0.0 };
-        self.stuck = overtaken.clamp(0.0, accepted);
+        self.stuck = self.recent.get().max(self.latest.get()).clamp(0.0, accepted);
         accepted - self.stuck
     }
 

@@ -61,6 +61,12 @@ impl Ledger {
         Ledger::sum(&self.good, from, to) / (to - from).as_secs_f64()
     }
 
+    /// Connections served within a time, in milliseconds, per second, of those due in a span.
+    pub fn within_per_s(&self, from: Nanos, to: Nanos, most_ms: f64) -> f64 {
+        let waits = self.waits[bin(from)..bin(to)].iter().flatten();
+        waits.filter(|wait| **wait <= most_ms).count() as f64 / (to - from).as_secs_f64()
+    }
+
     /// The part of the connections due in a span that was served in time.
     pub fn good_share(&self, from: Nanos, to: Nanos) -> f64 {
         Ledger::sum(&self.good, from, to) / Ledger::sum(&self.offered, from, to).max(1.0)
