@@ -150,7 +150,7 @@ fn stopped_workers_queue_goes_to_others() {
 #[test]
 fn pool_grows_until_full_and_shrinks_when_idle() {
     let files = Files::new();
-    let flags = ["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=300ms"];
+    let flags = ["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=3s"];
     let Some(mut server) = kernel(&files, &flags) else { return };
     let mut clients = served(&server, 4);
     let status = server.eventually("grown", |status| loads(status) == [2, 2]);

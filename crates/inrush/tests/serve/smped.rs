@@ -124,7 +124,7 @@ fn connections_go_to_idle_workers() {
 #[test]
 fn pool_grows_until_full_and_shrinks_when_idle() {
     let files = Files::new();
-    let mut server = smped(&files, &["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=300ms"]);
+    let mut server = smped(&files, &["--smped=c-max=2,p-min=1,initial=1,p-max=2,idle=3s"]);
     let mut clients = served(&server, 4);
     let status = server.eventually("grown", |status| loads(status) == [2, 2]);
     assert_eq!((status.count("placed_on_new_worker"), status.count("workers_started")), (1, 2));
