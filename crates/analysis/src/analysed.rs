@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use experiment::{Experiment, ServerKind};
+use experiment::{Experiment, Remarks, ServerKind};
 use record::experiment::{Directory, Flaw, RunDirectory, TrialRecord};
 
 use crate::claims::{Judged, judge_all};
@@ -22,22 +22,29 @@ pub struct Analysed {
 }
 
 impl Analysed {
-    /// Reads a run's folder and analyses it.
+    /// Reads a run's folder and the [`Remarks`] beside it, and analyses them.
     ///
     /// # Errors
     /// A file cannot be read, or this version does not understand the experiment's own text.
     pub fn read(dir: &Path) -> anyhow::Result<Analysed> {
-        Analysed::of(Directory::new(dir).read()?).with_context(|| dir.display().to_string())
+        let remarks = Remarks::read(&dir.join(".."))?;
+        let run = Directory::new(dir).read()?;
+        Analysed::remarked(run, &remarks).with_context(|| dir.display().to_string())
     }
 
     /// Analyses the records of a run.
     ///
     /// # Errors
     /// This version does not understand the experiment's own text.
-    pub fn of(mut run: RunDirectory) -> anyhow::Result<Analysed> {
-        let experiment = Experiment::parse(&run.run.text)
+    pub fn of(run: RunDirectory) -> anyhow::Result<Analysed> {
+        Analysed::remarked(run, &Remarks::default())
+    }
+
+    fn remarked(mut run: RunDirectory, remarks: &Remarks) -> anyhow::Result<Analysed> {
+        let mut experiment = Experiment::parse(&run.run.text)
             .context("the experiment file in these records cannot be read")?
             .in_form(run.run.form);
+        remarks.apply(&run.run.name, &mut experiment)?;
         for trial in run.trials.iter_mut().chain(&mut run.superseded) {
             for derived in &experiment.metrics {
                 let value = derived.of(&trial.metrics);
@@ -45,6 +52,9 @@ impl Analysed {
             }
             if has_other_queue(&experiment, trial) {
                 trial.flaws.push(Flaw::SettingsDiffer);
+            }
+            if has_cut_sessions(&experiment, trial) {
+                trial.flaws.push(Flaw::SessionsCut);
             }
         }
         let plots = experiment.figures.iter().map(|figure| plot(&experiment, figure, &run.trials)).collect();
@@ -65,10 +75,36 @@ fn has_other_queue(experiment: &Experiment, trial: &TrialRecord) -> bool {
     })
 }
 
+/// Tells whether a record from before the read-back shows that a repeated paper's server ended sessions for others. The
+/// trial of a later record has judged itself.
+fn has_cut_sessions(experiment: &Experiment, trial: &TrialRecord) -> bool {
+    let server = experiment.servers.iter().find(|server| server.name == trial.server);
+    let may_cut = experiment.paper.is_none() || server.is_some_and(|server| server.may_cut_sessions);
+    !may_cut && trial.in_force.is_none() && trial.sessions_cut() > 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use record::{InForce, QueueDepth};
+
+    #[test]
+    fn old_record_with_cut_sessions_is_flawed() {
+        let of = |paper: &str, server: &str, reclaimed: u64| {
+            let file = format!(
+                "title = 't'\n{paper}\nload = [{{ name = 'l', rate = '9' }}]\n\
+                 server = [{{ name = 'mp' }}, {{ name = 'reclaiming', may-cut-sessions = true }}]"
+            );
+            let trial = TrialRecord {
+                server: server.to_owned(),
+                server_status: Some(serde_json::json!({ "counters": { "reclaimed": reclaimed } })),
+                ..TrialRecord::default()
+            };
+            has_cut_sessions(&Experiment::parse(&file).unwrap(), &trial)
+        };
+        assert!(of("paper = 'p'", "mp", 1));
+        assert!(!of("paper = 'p'", "mp", 0) && !of("paper = 'p'", "reclaiming", 1) && !of("", "mp", 1));
+    }
 
     #[test]
     fn a_longer_queue_than_the_files_is_a_flaw() {

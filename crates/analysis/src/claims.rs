@@ -7,11 +7,13 @@
 //! ```
 //!
 //! One-sided tests decide, at 5 % for all claims of a document together (Holm, 1979). A claim with two bounds is
-//! reproduced by two one-sided tests. A claim with too few valid measurements for any test is not tested. Trials with a
-//! flaw do not count.
+//! reproduced by two one-sided tests. A claim with too few valid measurements for any test is not tested, nor is one whose
+//! set-up is declared unlike the paper's. Trials with a flaw do not count.
+
+use std::collections::BTreeMap;
 
 use experiment::{Claim, Experiment, Measure, Selection, Terms};
-use record::experiment::{Form, RunDirectory, Unit, Value};
+use record::experiment::{Form, RunDirectory, TrialRecord, Unit, Value};
 use serde::{Deserialize, Serialize};
 use statistics::{Bounds, ERROR_MAX, Sample, corrected_for_many};
 
@@ -31,7 +33,7 @@ pub enum Judgement {
     Refuted,
     /// The measurements allow neither.
     Undecided,
-    /// There are too few valid measurements for a test.
+    /// There are too few valid measurements for a test, or the set-up cannot judge the claim.
     NotTested,
 }
 
@@ -113,6 +115,9 @@ pub struct Judged {
     pub claim: String,
     /// The paper's finding.
     pub paper: Option<String>,
+    /// The difference from the paper's setting that a reader of the verdict has to know, a phrase.
+    #[serde(default)]
+    pub differs: Option<String>,
     /// The bounds of the measured number.
     pub expected: Expectation,
     /// The number's kind.
@@ -185,10 +190,14 @@ fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
     } else {
         Bounds { at_least: claim.expected.at_least, at_most: claim.expected.at_most }
     };
-    let untested = why_untested(&found).map(|why| match found.sample.count() {
-        0 => missing(claim, run).unwrap_or(why),
+    let unmeasured = why_untested(&found).map(|why| match found.sample.count() {
+        0 => missing(claim, run).unwrap_or_else(|| match usual_flaw(claim, run) {
+            Some(flaw) => format!("{why}; the usual flaw: {flaw}"),
+            None => why,
+        }),
         _ => why,
     });
+    let untested = claim.not_tested.clone().or(unmeasured);
     let estimate = found.sample.estimate();
     let finite = |bound: f64| (bound.is_finite() && !is_best).then_some(bound);
     let (chance_within, chance_outside) = chances(&found, bounds, claim.tolerance);
@@ -196,6 +205,7 @@ fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
         experiment: run.run.name.clone(),
         claim: claim.text.clone(),
         paper: claim.paper.clone(),
+        differs: claim.differs.clone(),
         expected: Expectation { at_least: finite(bounds.at_least), at_most: finite(bounds.at_most), best },
         scale: scale(experiment, &claim.measure),
         measured: estimate.map(|estimate| estimate.value),
@@ -322,6 +332,16 @@ fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
     } else {
         "no trial of it was run".to_owned()
     })
+}
+
+/// Names the flaw that most trials of a claim have.
+fn usual_flaw(claim: &Claim, run: &RunDirectory) -> Option<&'static str> {
+    let about = |trial: &&TrialRecord| claim.is_about(&trial.server, trial.load.as_deref(), &trial.axes);
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for flaw in run.trials.iter().filter(about).flat_map(|trial| &trial.flaws) {
+        *counts.entry(flaw.name()).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(name, _)| name)
 }
 
 #[cfg(test)]

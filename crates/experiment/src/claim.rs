@@ -157,6 +157,11 @@ pub struct Claim {
     pub text: String,
     /// The paper's finding, in its words or numbers.
     pub paper: Option<String>,
+    /// The difference from the paper's setting that a reader of the verdict has to know, a phrase.
+    pub differs: Option<String>,
+    /// The reason why the set-up cannot judge the claim, a phrase. The claim is measured all the same, and counts as not
+    /// tested.
+    pub not_tested: Option<String>,
     /// The measurement.
     pub measure: Measure,
     /// The bounds.
@@ -171,6 +176,8 @@ pub struct Claim {
 struct ClaimFile {
     text: String,
     paper: Option<String>,
+    differs: Option<String>,
+    not_tested: Option<String>,
     value: Option<Single>,
     ratio: Option<Two>,
     slope: Option<Curve>,
@@ -236,6 +243,7 @@ impl TryFrom<ClaimFile> for Claim {
             at_least: file.at_least.unwrap_or(f64::NEG_INFINITY),
             at_most: file.at_most.unwrap_or(f64::INFINITY),
         };
-        Ok(Claim { text: file.text, paper: file.paper, measure, expected, tolerance: file.tolerance })
+        let ClaimFile { text, paper, differs, not_tested, tolerance, .. } = file;
+        Ok(Claim { text, paper, differs, not_tested, measure, expected, tolerance })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the TOML form of an experiment and its checks. An [`Experiment`] is whole once it is parsed: every name in it
 //! exists, and every number is in its range. Parsing reports each mistake with its line or its place, and for an unknown
-//! key proposes the nearest known one. Runs nothing and reads nothing but the text.
+//! key proposes the nearest known one. Runs nothing, and reads no other file than that of `remarks`.
 //!
 //! A file has one *sweep*: every server under every load at every combination of the axes' values, each repeated.
 //! The value of an axis replaces the axis's name in braces in a server's flags, a load or the network
@@ -11,7 +11,8 @@
 //!
 //! The modules: `server`, `load` and `axis` are the sweep, `figure` the charts, and `claim` the claims.
 //! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials. `check`
-//! finds contradictions, and `nearest` proposes the known name nearest to a wrong one.
+//! finds contradictions, and `nearest` proposes the known name nearest to a wrong one. `remarks` is a file of its own, about
+//! claims of runs that are over.
 #![forbid(unsafe_code)]
 
 mod axis;
@@ -21,6 +22,7 @@ mod derived_metric;
 mod figure;
 mod load;
 mod nearest;
+mod remarks;
 mod server;
 mod template;
 
@@ -37,6 +39,7 @@ pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
 pub use load::{LoadSpec, Outage, Rate, Stack};
 pub use nearest::nearest;
+pub use remarks::{Remark, Remarks};
 pub use server::{Package, Ready, ServerKind, ServerSpec};
 pub use template::{Matcher, Selection, fill, placeholders};
 

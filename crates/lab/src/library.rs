@@ -87,15 +87,18 @@ pub fn by_name(name: &str) -> Option<Known> {
     each().find(|known| known.name == name)
 }
 
-/// Returns the number of claims in the document that judges an experiment of that name. The report on all judges the claims
+/// Returns the number of claims that the document judges in which an experiment of that name stands. The report on all judges the claims
 /// of all its experiments together; another experiment has a report of its own.
 pub fn claims_together(name: &str, experiment: &Experiment) -> usize {
     if !ALL.iter().any(|known| known.name == name) {
-        return experiment.claims.len();
+        return judged(experiment);
     }
-    let claims =
-        |known: &Known| Experiment::parse(known.text).map_or(0, |experiment| experiment.claims.len());
-    ALL.iter().map(claims).sum()
+    ALL.iter().map(|known| Experiment::parse(known.text).map_or(0, |experiment| judged(&experiment))).sum()
+}
+
+/// The number of claims that are not declared untested.
+fn judged(experiment: &Experiment) -> usize {
+    experiment.claims.iter().filter(|claim| claim.not_tested.is_none()).count()
 }
 
 #[cfg(test)]

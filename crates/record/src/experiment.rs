@@ -212,6 +212,12 @@ impl TrialRecord {
         self.flaws.is_empty()
     }
 
+    /// The connections that one of our servers closed during the trial because others waited, by its own count.
+    pub fn sessions_cut(&self) -> u64 {
+        let counters = self.server_status.as_ref().and_then(|status| status.get("counters"));
+        counters.and_then(|counters| counters.get("reclaimed")?.as_u64()).unwrap_or(0)
+    }
+
     /// Returns the value of an axis or the number of a metric. The axes of a figure name either.
     pub fn quantity(&self, name: &str) -> Option<f64> {
         match self.axes.get(name) {

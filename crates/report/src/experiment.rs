@@ -34,9 +34,8 @@ use serde::Serialize;
 
 use crate::frame::render;
 
-use claims::HOW_JUDGED;
-pub use claims::{ClaimRow, score_sentences};
-pub use markdown::{claims_table, escaped, push_finding, push_section};
+pub use claims::{ClaimRow, HOW_JUDGED, row, score_sentences};
+pub use markdown::{brief_claims_table, claims_table, escaped, push_finding, push_section};
 pub use section::Section;
 
 /// The schema of `summary.json`.

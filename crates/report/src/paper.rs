@@ -15,7 +15,8 @@ use analysis::Analysed;
 use analysis::claims::judge_together;
 
 use crate::experiment::{
-    ClaimRow, Section, Summary, claims_table, escaped, push_finding, push_section, score_sentences,
+    ClaimRow, HOW_JUDGED, Section, Summary, claims_table, escaped, push_finding, push_section,
+    score_sentences,
 };
 use crate::frame::render;
 
@@ -34,7 +35,7 @@ struct Page {
 }
 
 /// Writes the document of some runs, by the names of their folders in `out`, in this order: `report.html`,
-/// `report.md` and `summary.json`.
+/// `report.md`, `claims.md` and `summary.json`.
 ///
 /// # Errors
 /// None of the runs can be read, or a file cannot be written.
@@ -55,6 +56,7 @@ pub fn write(out: &Path, names: &[String]) -> anyhow::Result<()> {
     let claims = runs.iter().flat_map(|(_, analysed)| &analysed.claims);
     record::file::write(&out.join("summary.json"), &Summary::of(claims))?;
     write_whole(&out.join("report.md"), markdown(&page).as_bytes())?;
+    write_whole(&out.join("claims.md"), claims_alone(&page).as_bytes())?;
     write_whole(&out.join("report.html"), render("paper.html", &page).as_bytes())?;
     Ok(())
 }
@@ -122,6 +124,19 @@ fn markdown(page: &Page) -> String {
     for section in &page.sections {
         out.push_str(&format!("\n## {}\n\n", escaped(&section.title)));
         push_section(&mut out, section, "###");
+    }
+    out
+}
+
+/// The claims of all experiments, without anything else of them.
+fn claims_alone(page: &Page) -> String {
+    let mut out = format!("# All claims\n\n{}\n\n{HOW_JUDGED}\n", page.score);
+    for section in page.sections.iter().filter(|section| !section.claims.is_empty()) {
+        out.push_str(&format!("\n## {}\n\n", escaped(&section.title)));
+        let paper = section.paper.iter().map(|paper| format!(" {}.", escaped(paper)));
+        out.push_str(&format!("`{}`.{}\n\n", section.anchor, paper.collect::<String>()));
+        out.push_str(claims_table(&section.claims, false).trim_end());
+        out.push('\n');
     }
     out
 }

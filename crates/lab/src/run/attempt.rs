@@ -126,7 +126,7 @@ impl Run<'_> {
         }
         self.fill(trial, seen);
         let spec = &self.experiment.servers[point.server];
-        if self.experiment.paper.is_some() && !spec.may_cut_sessions && cut_sessions(trial) > 0 {
+        if self.experiment.paper.is_some() && !spec.may_cut_sessions && trial.sessions_cut() > 0 {
             trial.flaws.push(Flaw::SessionsCut);
         }
         Ok(())
@@ -209,12 +209,6 @@ impl Run<'_> {
             }
         }
     }
-}
-
-/// The connections that one of our servers closed during the run because others waited, by its own count.
-fn cut_sessions(trial: &TrialRecord) -> u64 {
-    let counters = trial.server_status.as_ref().and_then(|status| status.get("counters"));
-    counters.and_then(|counters| counters.get("reclaimed")?.as_u64()).unwrap_or(0)
 }
 
 /// Returns the end of a server under load, if it has ended. Does not block.

@@ -22,10 +22,11 @@ pub struct Undecidable {
 }
 
 /// The claims that have too few measurements in the plan of an experiment, which is in its form already. A document judges
-/// `together` claims.
+/// `together` claims. A claim that is declared untested is none of them.
 pub fn undecidable(experiment: &Experiment, together: usize) -> Vec<Undecidable> {
     let planned = schedule(experiment);
-    let found = experiment.claims.iter().map(|claim| {
+    let judged = experiment.claims.iter().filter(|claim| claim.not_tested.is_none());
+    let found = judged.map(|claim| {
         let sample = measure(experiment, claim, &made_up(experiment, claim, &planned)).sample;
         let needed = sample.needed(together);
         Undecidable { claim: claim.text.clone(), measurements: sample.count(), needed }
@@ -129,6 +130,13 @@ claim = [
         assert_eq!(needed(10, 7), [] as [usize; 0]);
         assert_eq!(needed(10, 86), [11; 4], "2^-10 times 86 is above 0.05");
         assert_eq!(needed(12, 86), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn claim_declared_untested_is_not_undecidable() {
+        let mut experiment = experiment(2);
+        experiment.claims[0].not_tested = Some("no server in the kernel".to_owned());
+        assert_eq!(undecidable(&experiment, 7).len(), 6);
     }
 
     #[test]

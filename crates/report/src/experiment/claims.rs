@@ -12,10 +12,13 @@ use crate::format::{count, multiple, number, percent, plural, rate, time};
 pub const HOW_JUDGED: &str = "A claim is decided by a one-sided test at 5 %, for all claims of this page together: p is \
      corrected for their number. The page 'The method' of the documentation has the tests, and how often they are wrong.";
 
+/// The judgement of a claim without a verdict.
+pub const NOT_TESTED: &str = "not tested";
+
 /// The judgement in a word or three.
 fn word(origin: Origin, judgement: Judgement) -> &'static str {
     match (origin, judgement) {
-        (_, Judgement::NotTested) => "not tested",
+        (_, Judgement::NotTested) => NOT_TESTED,
         (Origin::Paper, judgement) => judgement.word(),
         (Origin::Own, Judgement::Reproduced) => "holds",
         (Origin::Own, Judgement::Refuted) => "does not hold",
@@ -34,6 +37,8 @@ pub struct ClaimRow {
     pub claim: String,
     /// The paper's finding; empty if it has none.
     pub paper: String,
+    /// The difference from the paper's setting; empty if none is declared.
+    pub differs: String,
     /// `at least 1.2×`.
     pub expected: String,
     /// `1.39×`, or a dash.
@@ -48,6 +53,8 @@ pub struct ClaimRow {
     pub class: &'static str,
     /// A mark beside the judgement, so that no reader depends on colour.
     pub sign: &'static str,
+    /// The reason.
+    pub reason: String,
     /// The reason, with the number of measurements.
     pub because: String,
 }
@@ -145,6 +152,7 @@ pub fn row(judged: &Judged) -> ClaimRow {
         anchor: super::anchor(&judged.experiment),
         claim: judged.claim.clone(),
         paper: judged.paper.clone().unwrap_or_default(),
+        differs: judged.differs.clone().unwrap_or_default(),
         expected: expected(&judged.expected, show),
         measured: judged.measured.map_or("–".to_owned(), show),
         interval: judged.interval.map_or(String::new(), |[low, high]| {
@@ -163,6 +171,7 @@ pub fn row(judged: &Judged) -> ClaimRow {
             Judgement::Undecided => "?",
             Judgement::NotTested => "–",
         },
+        reason: judged.because.clone(),
         because: format!("{}{chance}{note}{samples}{left_out}", judged.because),
     }
 }

@@ -1,6 +1,6 @@
 //! An experiment as Markdown: the content of the page, for a terminal, a repository or a review.
 
-use super::claims::{ClaimRow, HOW_JUDGED};
+use super::claims::{ClaimRow, HOW_JUDGED, NOT_TESTED};
 use super::figures::FigureView;
 use super::section::Section;
 use crate::table::Table;
@@ -75,7 +75,8 @@ pub fn claims_table(claims: &[ClaimRow], named: bool) -> String {
     /// A column's heading, whether the table has it, and its cell.
     type Column = (&'static str, bool, fn(&ClaimRow) -> String);
     let with_paper = claims.iter().any(|row| !row.paper.is_empty());
-    let columns: [Column; 9] = [
+    let differs = claims.iter().any(|row| !row.differs.is_empty());
+    let columns: [Column; 10] = [
         ("experiment", named, |row| cell(&row.experiment)),
         ("claim", true, |row| cell(&row.claim)),
         ("paper", with_paper, |row| cell(&row.paper)),
@@ -85,15 +86,34 @@ pub fn claims_table(claims: &[ClaimRow], named: bool) -> String {
         ("confidence", true, |row| cell(&row.confidence)),
         ("judged", true, |row| format!("{} {}", row.sign, row.judged)),
         ("because", true, |row| cell(&row.because)),
+        ("what differs", differs, |row| cell(&row.differs)),
     ];
     let shown: Vec<Column> = columns.into_iter().filter(|(_, is_shown, _)| *is_shown).collect();
     let heads: Vec<&str> = shown.iter().map(|(head, _, _)| *head).collect();
-    let mut out = format!("| {} |\n{}|\n", heads.join(" | "), "|---".repeat(shown.len()));
-    for row in claims {
-        let cells: Vec<String> = shown.iter().map(|(_, _, cell)| cell(row)).collect();
-        out.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    out.push('\n');
+    let cells = |row| shown.iter().map(|(_, _, cell)| cell(row)).collect::<Vec<String>>();
+    format!("{}\n", table(&heads, claims.iter().map(cells)))
+}
+
+/// The table of claims for a page with text around it: the paper's finding, ours, the verdict, and what to know about it.
+pub fn brief_claims_table<'a>(claims: impl IntoIterator<Item = &'a ClaimRow>) -> String {
+    let row = |row: &ClaimRow| {
+        let here = match row.interval.as_str() {
+            "" => row.measured.clone(),
+            interval => format!("{} ({interval})", row.measured),
+        };
+        let is_untested = row.judged == NOT_TESTED;
+        let differs = [if is_untested { &row.reason } else { "" }, &row.differs];
+        let differs: Vec<&str> = differs.into_iter().filter(|part| !part.is_empty()).collect();
+        let paper = if row.paper.is_empty() { "–" } else { &row.paper };
+        let verdict = format!("{} {}", row.sign, row.judged);
+        vec![cell(&row.claim), cell(paper), cell(&here), verdict, cell(&differs.join("; "))]
+    };
+    table(&["claim", "paper", "here", "verdict", "what differs"], claims.into_iter().map(row))
+}
+
+fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut out = format!("| {} |\n{}|\n", heads.join(" | "), "|---".repeat(heads.len()));
+    rows.for_each(|cells| out.push_str(&format!("| {} |\n", cells.join(" | "))));
     out
 }
 

@@ -51,7 +51,10 @@ fn a_ratio_is_paired_so_that_drift_does_not_widen_it() {
 fn why_a_claim_is_undecided_or_not_tested_is_said() {
     let claims = judged(&run());
     assert_eq!(of(&claims, "nginx").because, "nginx was not measured: nginx is not installed");
-    assert_eq!(of(&claims, "At twice").because, "no repetition has a valid trial at every point");
+    assert_eq!(
+        of(&claims, "At twice").because,
+        "no repetition has a valid trial at every point; the usual flaw: server died"
+    );
     assert_eq!(of(&claims, "At half").because, "the test excludes neither side of the bounds");
     let few = judged(&run_with(SAMPLES_MIN as u32 - 1, Seed(1), |_| 1.0));
     assert_eq!(of(&few, "Loss costs").judged, Judgement::NotTested);
@@ -59,6 +62,20 @@ fn why_a_claim_is_undecided_or_not_tested_is_said() {
     let four = judged(&run_with(4, Seed(1), |_| 1.0));
     assert_eq!(of(&four, "Loss costs").judged, Judgement::Undecided);
     assert_eq!(of(&four, "Loss costs").because, "4 of at least 5 measurements that can decide");
+}
+
+#[test]
+fn declared_set_up_takes_the_verdict_away() {
+    let mut run = run();
+    let declared = "\nnot-tested = \"no server in the kernel\"\ndiffers = \"a process\"\n";
+    run.run.text = run.run.text.replacen("\npaper = \"+71 %\"\n", declared, 1);
+    let claims = analysis::Analysed::of(run).unwrap().claims;
+    let claim = of(&claims, "Past saturation accepting all");
+    assert_eq!((claim.judged, claim.because.as_str()), (Judgement::NotTested, "no server in the kernel"));
+    assert_eq!(claim.differs.as_deref(), Some("a process"));
+    assert!(claim.measured.is_some() && claim.together == 0, "{claim:?}");
+    let others = |claims: &[Judged]| claims.iter().map(|claim| claim.together).max();
+    assert_eq!(others(&claims).unwrap() + 1, others(&judged(&super::fixture::run())).unwrap());
 }
 
 /// Judges one claim alone, about the run as `change` changes it.
@@ -95,7 +112,7 @@ fn claim_covers_all_its_points_and_servers() {
                 [\"ten\"] }";
     let without_inf = about(best, without("inf"));
     assert_eq!(without_inf.judged, Judgement::NotTested);
-    assert_eq!(without_inf.because, "inf has no valid trial");
+    assert_eq!(without_inf.because, "inf has no valid trial; the usual flaw: generator-limited");
     let crossing = "crossing = { metric = \"replies_per_s\", x = \"offered\", of = { server = \"ten\" }, over = { server = \
                     \"inf\" } }\nat-least = 1";
     assert_eq!(about(crossing, without("inf")).judged, Judgement::NotTested);

@@ -250,6 +250,8 @@ fn several_runs_make_one_document() {
     }
     let text = fs::read_to_string(out.join("report.md")).unwrap();
     assert!(text.contains("| zuerst | Past saturation accepting all"), "{text}");
+    let claims = fs::read_to_string(out.join("claims.md")).unwrap();
+    assert_eq!(claims.matches("| Past saturation accepting all").count(), 2, "{claims}");
     let summary: serde_json::Value = record::file::read(&out.join("summary.json")).unwrap();
     assert_eq!(summary["claims"].as_array().unwrap().len(), 24);
     assert_eq!(summary["claims"][0]["experiment"], "zuerst");
