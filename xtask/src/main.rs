@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|wan|usertcp`,
-//! `cargo xtask campaign faults|mutants|suite`, `cargo xtask package`, `cargo xtask check-report` and `cargo xtask docs`.
+//! `cargo xtask campaign faults|mutants|suite`, `cargo xtask package`, `cargo xtask check-report`, `cargo xtask docs` and
+//! `cargo xtask papers`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order. It prints
 //! ratios, because absolute figures do not travel from one machine to another. Anyone can run one again; a rival that
@@ -7,12 +8,13 @@
 //!
 //! The modules: `bench` has the benchmarks, `rivals` the start of each rival, `test_bed` the place for both, and
 //! `responder` the readiness limit. `campaign` tries faults. `package` builds what is released. `report` checks a report
-//! and the records beside it. The crate `manual` writes the reference pages.
+//! and the records beside it. `papers` makes the report of the papers' runs. The crate `manual` writes the reference pages.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod campaign;
 mod package;
+mod papers;
 mod report;
 mod responder;
 mod rivals;
@@ -58,6 +60,8 @@ enum Chore {
         #[arg(value_parser = ["static", "deb", "container"])]
         kinds: Vec<String>,
     },
+    /// Make the report of the papers' runs in target/papers, and write anew what docs/papers shows of it
+    Papers,
     /// The readiness limit as a server: answers any request with the same 1 KiB (used by `bench serve`)
     Responder {
         /// The address to listen on
@@ -76,6 +80,7 @@ fn main() -> ExitCode {
         Chore::Docs => manual::write().map(|pages| println!("{pages} pages in docs/reference")),
         Chore::Idle(options) => idle::run(&options),
         Chore::Package { kinds } => package::run(&kinds),
+        Chore::Papers => papers::write(),
         Chore::Responder { listen, after_reply } => responder::run(listen, after_reply),
     };
     match outcome {
