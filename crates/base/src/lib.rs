@@ -5,7 +5,8 @@
 //!
 //! The modules: `units` has rates, sizes and durations; `clock` has time as a value; `rng` has seeded
 //! randomness; `slab` has keys with generations; `counts` has totals with names; `digits` has numbers for
-//! readers; `lock` has mutexes that a panic may have poisoned; `printable` escapes control characters.
+//! readers; `lock` has mutexes that a panic may have poisoned; `printable` escapes control characters; `setting` has
+//! settings of some designs only.
 #![forbid(unsafe_code)]
 
 pub mod clock;
@@ -14,6 +15,7 @@ pub mod digits;
 mod lock;
 mod printable;
 pub mod rng;
+pub mod setting;
 pub mod slab;
 pub mod units;
 

@@ -2,6 +2,7 @@
 //!
 //! Every mechanism declares its [`Capabilities`] beside its code. The [`table`](crate::table) sets them side by side.
 
+use base::setting::AnySetting;
 use serde::Serialize;
 
 /// The condition under which a mechanism reports a descriptor.
@@ -41,7 +42,7 @@ pub enum InitialState {
 }
 
 /// The capabilities of a mechanism.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Capabilities {
     /// The mechanism's name on the command line.
     pub name: &'static str,
@@ -66,7 +67,7 @@ pub struct Capabilities {
     /// The kernel can wake one of several waiters on a listener instead of all.
     pub exclusive_wake: bool,
     /// The mechanism's settings, by their names on the command line.
-    pub settings: &'static [&'static str],
+    pub settings: &'static [&'static dyn AnySetting],
 }
 
 impl Capabilities {

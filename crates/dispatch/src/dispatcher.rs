@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use base::Nanos;
+use base::setting::Chosen;
 
-use crate::mechanism::{Change, Mechanism, MechanismCounts, Settings};
+use crate::mechanism::{Change, Mechanism, MechanismCounts};
 use crate::spin::Spin;
 use crate::{Event, Interest, Token, Waited};
 
@@ -89,9 +90,9 @@ impl<M: Mechanism> Dispatcher<M> {
     ///
     /// # Errors
     /// As [`Mechanism::new`].
-    pub fn configured(settings: &Settings) -> io::Result<Dispatcher<M>> {
-        let on = M::configured(settings).map(Dispatcher::on)?;
-        Ok(Dispatcher { spin: settings.spin.map(|threshold| Spin::new(threshold, settings.nap)), ..on })
+    pub fn configured(chosen: &Chosen) -> io::Result<Dispatcher<M>> {
+        let on = M::configured(chosen).map(Dispatcher::on)?;
+        Ok(Dispatcher { spin: Spin::over::<M>(chosen), ..on })
     }
 
     /// A dispatcher on a mechanism that the caller has configured.

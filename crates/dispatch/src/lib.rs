@@ -24,6 +24,7 @@
 //! The modules: `dispatcher` keeps interest. `mechanism` has one file for each mechanism, `capabilities`
 //! their properties, and `table` compares them. `locality` is the mechanism of Liu and Chen. `spin` is
 //! a wait that does not block, and `patience` a timeout over several calls. `timers` is a wheel of deadlines.
+//! `wait_settings` has the settings of a wait that spins.
 //!
 //! [`closing`]: Dispatcher::closing
 #![forbid(unsafe_code)]
@@ -36,11 +37,13 @@ mod patience;
 mod spin;
 pub mod table;
 mod timers;
+mod wait_settings;
 
 pub use capabilities::{Capabilities, Trigger};
 pub use dispatcher::{Dispatcher, Reconciled};
-pub use mechanism::{Mechanism, MechanismCounts, Settings};
+pub use mechanism::{Mechanism, MechanismCounts};
 pub use timers::Timers;
+pub use wait_settings::spins;
 
 use std::io;
 

@@ -2,7 +2,8 @@
 //!
 //! To add one, write a file here with a type that implements [`Mechanism`], add a line below, and add a line
 //! in [`for_each_mechanism`](crate::for_each_mechanism). That line brings the mechanism into the command
-//! line, the server's generic loop and the conformance suite.
+//! line, the server's generic loop and the conformance suite. A setting of a mechanism is a static in its file, and a
+//! name in its [`Capabilities`](crate::Capabilities); the command line finds it there.
 
 mod contract;
 mod epoll;
@@ -16,16 +17,18 @@ mod select;
 mod signals;
 mod uring_poll;
 
-pub use contract::{Change, Mechanism, MechanismCounts, RtFetch, Settings};
+pub use contract::{Change, Mechanism, MechanismCounts};
 use contract::{event, poll_bits, poll_event};
 pub use epoll::Epoll;
 pub use epoll_edge::EpollEdge;
 pub use fdm::Fdm;
+pub(crate) use fdm::{LIVE_COUNTER, RULE};
 pub use poll::Poll;
 pub use rt_per_fd::RtPerFd;
 pub use rt_signals::RtSignals;
 pub use rt_signals_select::RtSignalsSelect;
 pub use select::Select;
+pub use signals::RtFetch;
 pub use uring_poll::UringPoll;
 
 /// Calls a macro with the command-line name and the type of every mechanism, level-triggered or edge-triggered. What

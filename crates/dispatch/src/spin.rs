@@ -9,7 +9,7 @@
 //! sleeps before it are. The paper tunes the threshold for each mechanism and each machine: it has 100 for its own
 //! and 50 for the others.
 //!
-//! [D]: every further empty call is followed by a sleep of [`Settings::nap`]. The released source sleeps for 500 us; the
+//! [D]: every further empty call is followed by a nap. The released source sleeps for 500 us; the
 //! paper's kernel had a tick of 10 ms, and slept for one or two.
 //!
 //! Such a server keeps its processor busy until the threshold, and sees an event up to a sleep late after it. A
@@ -18,13 +18,13 @@
 use std::io;
 
 use base::Nanos;
+use base::setting::Chosen;
 use sys::poll;
 
 use crate::mechanism::Mechanism;
-#[cfg(doc)]
-use crate::mechanism::Settings;
 use crate::patience::Patience;
-use crate::{Event, Waited, unless_interrupted};
+use crate::wait_settings::{NAP, SLEEP_THRESHOLD, Tunable, spins};
+use crate::{Event, Waited, locality, unless_interrupted};
 
 /// The empty calls since the last event.
 pub(crate) struct Spin {
@@ -37,6 +37,16 @@ impl Spin {
     /// Sleeps for `nap` after each empty call once `threshold` consecutive calls were empty.
     pub(crate) fn new(threshold: u32, nap: Nanos) -> Spin {
         Spin { threshold, nap, empty_calls: 0 }
+    }
+
+    /// Returns the wait over a mechanism that was chosen; `None` if the mechanism waits by itself.
+    pub(crate) fn over<M: Mechanism>(chosen: &Chosen) -> Option<Spin> {
+        let threshold = match chosen.get(&SLEEP_THRESHOLD) {
+            Some(Tunable::Fixed(number)) => number,
+            _ => M::SPINS,
+        };
+        let nap = chosen.get(&NAP).unwrap_or(locality::Settings::default().nap);
+        spins(chosen).then(|| Spin::new(threshold, nap))
     }
 
     /// Waits as [`Mechanism::wait`] does, without blocking in the mechanism.
@@ -78,7 +88,7 @@ mod tests {
     use crate::mechanism::{Change, Epoll};
     use crate::{Capabilities, Token};
 
-    const NAP: Nanos = Nanos::from_micros(500);
+    const SHORT: Nanos = Nanos::from_micros(500);
 
     /// Reports an event in the calls that say so, and notes the timeouts.
     #[derive(Default)]
@@ -112,7 +122,7 @@ mod tests {
     #[test]
     fn empty_calls_past_the_threshold_sleep() {
         let mut mechanism = Scripted::default();
-        for nap in [NAP, NAP * 20] {
+        for nap in [SHORT, SHORT * 20] {
             mechanism.script.extend([false; 6]);
             mechanism.timeouts.clear();
             let (mut spin, mut events, clock) = (Spin::new(3, nap), Vec::new(), RealClock::new());
@@ -129,7 +139,7 @@ mod tests {
     fn empty_calls_add_up_over_waits() {
         let mut mechanism = Scripted::default();
         mechanism.script.extend([false; 2]);
-        let (mut spin, mut events) = (Spin::new(100, NAP), Vec::new());
+        let (mut spin, mut events) = (Spin::new(100, SHORT), Vec::new());
         for empty in 1..=2 {
             spin.wait(&mut mechanism, &mut events, Some(Nanos::ZERO)).unwrap();
             assert_eq!(

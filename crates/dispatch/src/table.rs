@@ -5,10 +5,13 @@
 
 use std::fmt;
 
+use base::setting::{AnySetting, Chosen, add_all, is_among};
 use serde::Serialize;
 
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
-use crate::mechanism::{Epoll, Mechanism};
+use crate::locality::Rule;
+use crate::mechanism::{Epoll, LIVE_COUNTER, Mechanism, RULE};
+use crate::wait_settings::{self, SLEEP_THRESHOLD, Tunable, WAIT, spins};
 
 /// Solaris's interface, from which epoll descends; it lacks epoll's exclusive wake-ups.
 const DEV_POLL: Capabilities = Capabilities {
@@ -59,6 +62,53 @@ pub fn declared() -> Vec<Capabilities> {
         ($($name:literal => $mechanism:ty,)*) => { vec![$(<$mechanism as Mechanism>::CAPABILITIES,)*] };
     }
     crate::for_each_mechanism!(declaration_of_each)
+}
+
+/// All settings of the mechanisms and of the wait, each once.
+pub fn settings() -> Vec<&'static dyn AnySetting> {
+    let mut all: Vec<&'static dyn AnySetting> = Vec::new();
+    declared().iter().for_each(|mechanism| add_all(&mut all, mechanism.settings));
+    add_all(&mut all, &[&WAIT]);
+    add_all(&mut all, wait_settings::SETTINGS);
+    all
+}
+
+/// The mechanisms and the wait that use the setting of a flag; empty if all mechanisms do.
+pub fn users(flag: &str) -> Vec<&'static str> {
+    let mechanisms =
+        declared().into_iter().filter(|known| is_among(known.settings, flag)).map(|known| known.name);
+    mechanisms.chain(is_among(wait_settings::SETTINGS, flag).then_some("--wait spin")).collect()
+}
+
+/// Refuses settings that have no effect with the mechanism of this name, and those that exclude each other.
+///
+/// # Errors
+/// A line with the setting, and what uses it.
+pub fn check(mechanism: &str, chosen: &Chosen) -> Result<(), String> {
+    let known = declared().into_iter().find(|known| known.name == mechanism);
+    let uses = |flag: &str| {
+        known.is_some_and(|known| is_among(known.settings, flag))
+            || is_among(&[&WAIT], flag)
+            || spins(chosen) && is_among(wait_settings::SETTINGS, flag)
+    };
+    if let Some((declaration, text)) = chosen.iter().find(|(declaration, _)| !uses(declaration.flag)) {
+        let (flag, users) = (declaration.flag, users(declaration.flag).join(", "));
+        return Err(format!(
+            "{flag} {text} has no effect: {mechanism} {}; the setting is for {users}",
+            declaration.without
+        ));
+    }
+    let refused = |flag: &str, with| Err(format!("{flag} adaptive has no effect with {with}: give a number"));
+    let tunes = |setting| chosen.get(setting) == Some(Tunable::Adaptive);
+    if tunes(&SLEEP_THRESHOLD) && spins(chosen) {
+        refused("--sleep-threshold", "--wait spin")
+    } else if tunes(&LIVE_COUNTER) && spins(chosen) {
+        refused("--fdm-live-counter", "--wait spin")
+    } else if tunes(&LIVE_COUNTER) && chosen.get(&RULE) == Some(Rule::Counter) {
+        refused("--fdm-live-counter", "--fdm-rule counter")
+    } else {
+        Ok(())
+    }
 }
 
 /// Sets all mechanisms side by side and tries each on this machine. The trial makes an empty interest set and

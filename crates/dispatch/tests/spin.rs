@@ -2,8 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use base::setting::Chosen;
 use base::{Clock, Nanos, RealClock};
-use dispatch::{Dispatcher, Interest, Mechanism, Settings, Token};
+use dispatch::table::settings;
+use dispatch::{Dispatcher, Interest, Mechanism, Token};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 fn pair() -> (OwnedFd, OwnedFd) {
@@ -12,8 +14,12 @@ fn pair() -> (OwnedFd, OwnedFd) {
 }
 
 fn finds_events_and_ends_in_time<M: Mechanism>() {
-    let settings = Settings { spin: Some(2), ..Settings::default() };
-    let mut dispatcher = Dispatcher::<M>::configured(&settings).unwrap();
+    let mut chosen = Chosen::default();
+    for (flag, text) in [("--wait", "spin"), ("--sleep-threshold", "2")] {
+        let setting = settings().into_iter().find(|known| known.declaration().flag == flag).unwrap();
+        chosen.add(setting, text).unwrap();
+    }
+    let mut dispatcher = Dispatcher::<M>::configured(&chosen).unwrap();
     let pairs: Vec<_> = (0..20).map(|_| pair()).collect();
     for (index, (ours, _)) in pairs.iter().enumerate() {
         dispatcher.register(ours.as_fd(), Token(index as u64), Interest::Read);

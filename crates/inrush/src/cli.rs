@@ -47,7 +47,7 @@ pub use load::{
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use prepare::{FilesetFlags, ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};
-pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags, Tunable, Waits};
+pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags};
 pub use text_or_json::TextOrJson;
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 

@@ -10,13 +10,12 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use dispatch::locality::Rule;
 use server::{
     Account, AdminAddress, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token,
 };
 use sys::{descriptors, say};
 
-use crate::cli::{self, LiveFlags, ServeFlags, Tunable, Waits};
+use crate::cli::{self, LiveFlags, ServeFlags};
 use crate::config_file::{self, ConfigFile};
 use crate::exit::Exit;
 use crate::output;
@@ -27,8 +26,8 @@ const OTHER_DESCRIPTORS: usize = 64;
 
 /// Serves until a signal. The flags were parsed from `arguments`.
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
-    check_mechanism_settings(&flags)?;
-    check_wait(&flags)?;
+    let mechanism = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
+    dispatch::table::check(mechanism, &flags.mechanisms.chosen).map_err(Exit::Usage)?;
     hosts::of(&flags)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
@@ -184,80 +183,6 @@ fn print(text: &str) -> Result<(), Exit> {
     output::text("the configuration", text)
 }
 
-/// Refuses settings that have no effect with the chosen event mechanism.
-fn check_mechanism_settings(flags: &ServeFlags) -> Result<(), Exit> {
-    let given = [
-        ("rt-fetch", flags.rt_fetch.is_some()),
-        ("fdm-sets", flags.fdm_sets.is_some()),
-        ("fdm-live-counter", flags.fdm_live_counter.is_some()),
-        ("fdm-rule", flags.fdm_rule.is_some()),
-        ("sleep-threshold", flags.sleep_threshold.is_some() && flags.wait != Some(Waits::Spin)),
-        ("nap", flags.nap.is_some() && flags.wait != Some(Waits::Spin)),
-    ];
-    let table = dispatch::table::declared();
-    let chosen = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
-    let takes = |name: &str, setting: &str| {
-        table.iter().any(|known| known.name == name && known.settings.contains(&setting))
-    };
-    let mut useless = given.into_iter().filter(|(setting, given)| *given && !takes(chosen, setting));
-    let Some((setting, _)) = useless.next() else { return Ok(()) };
-    let mechanisms = table.iter().map(|known| known.name).filter(|name| takes(name, setting));
-    let spin = matches!(setting, "sleep-threshold" | "nap").then_some("--wait spin");
-    let users: Vec<&str> = mechanisms.chain(spin).collect();
-    Err(Exit::Usage(format!(
-        "--{setting} has no effect with --dispatch {chosen}; it is for {}",
-        users.join(", ")
-    )))
-}
-
-/// Refuses settings of the wait and of the locality-aware mechanism that exclude each other.
-fn check_wait(flags: &ServeFlags) -> Result<(), Exit> {
-    let refused = |flag, given, with| Err(Exit::Usage(format!("--{flag} {given} has no effect with {with}")));
-    match (flags.sleep_threshold, flags.fdm_live_counter) {
-        (Some(Tunable::Adaptive), _) if flags.wait == Some(Waits::Spin) => {
-            refused("sleep-threshold", "adaptive", "--wait spin: give a number")
-        }
-        (_, Some(Tunable::Adaptive)) if flags.wait == Some(Waits::Spin) => {
-            refused("fdm-live-counter", "adaptive", "--wait spin: give a number")
-        }
-        (_, Some(Tunable::Adaptive)) if flags.fdm_rule == Some(Rule::Counter) => {
-            refused("fdm-live-counter", "adaptive", "--fdm-rule counter: give a number")
-        }
-        _ => Ok(()),
-    }
-}
-
-fn mechanism_settings(flags: &ServeFlags) -> dispatch::Settings {
-    let mut settings = dispatch::Settings::default();
-    let sets = &mut settings.locality;
-    sets.sets = flags.fdm_sets.unwrap_or(sets.sets);
-    match flags.fdm_live_counter {
-        Some(Tunable::Fixed(number)) => sets.live_counter = number,
-        Some(Tunable::Adaptive) => sets.adapts.live_counter = true,
-        None => {}
-    }
-    match flags.sleep_threshold {
-        Some(Tunable::Fixed(number)) => sets.sleep_threshold = number,
-        Some(Tunable::Adaptive) => sets.adapts.sleep_threshold = true,
-        None => {}
-    }
-    sets.rule = flags.fdm_rule.unwrap_or(sets.rule);
-    settings.nap = flags.nap.unwrap_or(settings.nap);
-    settings.locality.nap = settings.nap;
-    settings.spin = (flags.wait == Some(Waits::Spin)).then(|| spin_threshold(flags));
-    settings.rt_fetch = flags.rt_fetch.unwrap_or(settings.rt_fetch);
-    settings
-}
-
-/// The paper's thresholds for its own mechanism and for the others.
-fn spin_threshold(flags: &ServeFlags) -> u32 {
-    match flags.sleep_threshold {
-        Some(Tunable::Fixed(number)) => number,
-        _ if flags.dispatch.as_deref() == Some("fdm") => 100,
-        _ => 50,
-    }
-}
-
 /// The addresses that the server listens on.
 fn addresses(config: &ServeConfig) -> impl Iterator<Item = SocketAddr> {
     let admin = config.admin.iter().filter_map(|admin| match admin.address {
@@ -311,14 +236,13 @@ fn configured(text: &str) -> Result<ServeConfig, Exit> {
 
 fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
     let (hosts, tls) = hosts::of(&flags)?;
-    let mechanism = mechanism_settings(&flags);
     let log_format = match flags.log_format {
         cli::LogFormat::Combined => server::LogFormat::Combined,
         cli::LogFormat::Json => server::LogFormat::Json,
     };
     let named = |given: String| cli::MECHANISMS.iter().copied().find(|name| *name == given);
     Ok(ServeConfig {
-        mechanism,
+        mechanism: flags.mechanisms.chosen,
         hosts,
         listen: flags.listen,
         listen_http: flags.listen_http,

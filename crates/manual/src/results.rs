@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use record::experiment::{FAMILIES, METRICS};
-use syn::{Attribute, Expr, Field, Fields, GenericArgument, Item, Lit, PathArguments, Type};
+use syn::{Attribute, Expr, Field, Fields, GenericArgument, Item, Lit, PathArguments, Type, TypeParamBound};
 
 use super::{Pages, row};
 
@@ -153,7 +153,7 @@ Other documents have pages of their own: the [plan](results/plan.md) of a load, 
 ";
 
 /// Types that serde writes as text.
-const TEXTS: [&str; 7] = ["String", "str", "BitRate", "Bytes", "Nanos", "Share", "Wait"];
+const TEXTS: [&str; 8] = ["String", "str", "AnySetting", "BitRate", "Bytes", "Nanos", "Share", "Wait"];
 
 /// A type, in the file that defines it.
 struct Known {
@@ -346,6 +346,10 @@ impl Schema {
             Type::Array(array) => return Ok(format!("array of {}", self.json(&array.elem, file)?)),
             Type::Slice(slice) => return Ok(format!("array of {}", self.json(&slice.elem, file)?)),
             Type::Reference(reference) => return self.json(&reference.elem, file),
+            Type::TraitObject(object) => match object.bounds.first() {
+                Some(TypeParamBound::Trait(bound)) => &bound.path,
+                _ => bail!("{file}.rs: a trait object begins with its trait"),
+            },
             Type::Tuple(tuple) => {
                 let parts = tuple.elems.iter().map(|part| self.json(part, file));
                 return Ok(format!("array: {}", parts.collect::<Result<Vec<_>>>()?.join(", ")));

@@ -15,12 +15,13 @@ mod tux;
 
 use std::net::SocketAddr;
 
+use base::setting::{AnySetting, add_all};
+
 use crate::config::driver::ChosenDriver;
 use crate::config::serve::{LogFormat, ServeConfig};
 use crate::ground::admin_access::AdminAddress;
 use crate::ground::choices::{Choice, Driver, OverloadHook, Switch, URING};
 use crate::ground::error::ServeError;
-use crate::ground::setting::AnySetting;
 
 pub use definition::{ACCEPTS_IN_FLIGHT, Architecture};
 
@@ -64,7 +65,8 @@ impl Architecture {
             asked_for_control(config).into_iter().map(|(flag, value)| (Choice::Overload, flag, value));
         let limits =
             client_limits(config).into_iter().map(|(flag, value)| (Choice::ClientLimits, flag, value));
-        let spins = [(Choice::Dispatch, "--wait", config.mechanism.spin.map(|_| "spin".to_owned()))];
+        let spins =
+            [(Choice::Dispatch, "--wait", dispatch::spins(&config.mechanism).then(|| "spin".to_owned()))];
         for (choice, setting, value) in given.chain(control).chain(limits).chain(spins) {
             if let Some(value) = value.filter(|_| !self.uses.contains(&choice)) {
                 let users = |known: &Architecture| known.uses.contains(&choice);
@@ -191,7 +193,7 @@ fn check_driver(config: &ServeConfig) -> Result<(), ServeError> {
             mechanism.to_owned(),
             "--driver completion waits by its io_uring; leave out --dispatch, or use --driver readiness",
         ),
-        (Driver::Completion, _) if config.mechanism.spin.is_some() => refused(
+        (Driver::Completion, _) if dispatch::spins(&config.mechanism) => refused(
             "--wait",
             "spin".to_owned(),
             "--driver completion waits by its io_uring; leave out --wait, or use --driver readiness",
@@ -301,11 +303,7 @@ pub fn by_name(name: &str) -> Option<&'static Architecture> {
 
 /// Returns the settings of all architectures, without duplicates.
 pub fn settings() -> Vec<&'static dyn AnySetting> {
-    let mut all: Vec<&'static dyn AnySetting> = Vec::new();
-    for setting in ALL.iter().flat_map(|known| known.settings) {
-        if all.iter().all(|known| known.declaration().flag != setting.declaration().flag) {
-            all.push(*setting);
-        }
-    }
+    let mut all = Vec::new();
+    ALL.iter().for_each(|known| add_all(&mut all, known.settings));
     all
 }

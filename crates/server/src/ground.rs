@@ -18,7 +18,6 @@ pub mod instructions;
 pub mod listener;
 pub mod privileges;
 pub mod scoreboard;
-pub mod setting;
 pub mod stop;
 pub mod threads;
 pub mod unavailable;

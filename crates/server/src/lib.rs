@@ -57,7 +57,6 @@ pub use ground::admin_access::{AdminAddress, Token};
 pub use ground::choices::{Choice, Driver, OverloadHook, Switch, URING, queue_target};
 pub use ground::counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use ground::error::ServeError;
-pub use ground::setting::{AnySetting, Chosen, Declaration};
 pub use operation::admin::metrics::samples as sample_metrics;
 pub use operation::confinement::Confined;
 pub use operation::side_servers::{Page, Shown};

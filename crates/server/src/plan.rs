@@ -255,7 +255,7 @@ impl Plan {
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),
             board: Board::default(),
-            mechanism: self.config.mechanism,
+            mechanism: self.config.mechanism.clone(),
             stop: stop()?,
             drain_timeout: self.config.drain_timeout,
         })

@@ -53,7 +53,7 @@ pub fn start(plan: &Plan, refusals: Refusals) -> Result<LoopHandle, ServeError> 
         read_after_accept: true,
         log: plan.log().map(LoopLog::new),
         board: Board::default(),
-        mechanism: dispatch::Settings::default(),
+        mechanism: Default::default(),
         stop: Stop::new().map_err(system("make an eventfd"))?,
         drain_timeout: plan.config().drain_timeout,
     };

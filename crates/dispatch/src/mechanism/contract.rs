@@ -7,10 +7,11 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
+use base::setting::Chosen;
 use serde::Serialize;
 use sys::poll::bits;
 
-use crate::{Capabilities, Event, Interest, Token, Waited, locality};
+use crate::{Capabilities, Event, Interest, Token, Waited};
 
 /// A change of one descriptor's interest.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,9 @@ pub struct Change {
 pub trait Mechanism: Sized {
     /// The mechanism's capabilities.
     const CAPABILITIES: Capabilities;
+    /// Empty calls before a wait that spins sleeps, if no setting says so. The paper has 100 for its own mechanism and 50
+    /// for the others.
+    const SPINS: u32 = 50;
 
     /// An empty interest set with default settings. Some mechanisms keep state for the calling thread; only
     /// that thread may then wait.
@@ -41,11 +45,11 @@ pub trait Mechanism: Sized {
     /// No descriptor, no memory, or the mechanism is not available on this machine.
     fn new() -> io::Result<Self>;
 
-    /// An empty interest set with the given settings. A mechanism uses the settings that concern it.
+    /// An empty interest set with the given settings. A mechanism uses the settings that it declares.
     ///
     /// # Errors
     /// As [`Mechanism::new`].
-    fn configured(_settings: &Settings) -> io::Result<Self> {
+    fn configured(_chosen: &Chosen) -> io::Result<Self> {
         Self::new()
     }
 
@@ -68,36 +72,6 @@ pub trait Mechanism: Sized {
     /// The mechanism's counters; zeros for a mechanism that counts nothing.
     fn counts(&self) -> MechanismCounts {
         MechanismCounts::default()
-    }
-}
-
-/// The way in which the queue is fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RtFetch {
-    /// Up to 64 announcements per call, from a signalfd.
-    Batch,
-    /// One announcement per call, by sigtimedwait, as in the paper.
-    One,
-}
-
-/// The settings of all mechanisms that have any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The way in which mechanisms on real-time signals fetch their queue.
-    pub rt_fetch: RtFetch,
-    /// Settings of the locality-aware mechanism.
-    pub locality: locality::Settings,
-    /// Waits without blocking, and sleeps for `nap` after each empty call from this number of consecutive ones on.
-    /// `None` waits as the mechanism does.
-    pub spin: Option<u32>,
-    /// The sleep of a wait that spins.
-    pub nap: Nanos,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        let locality = locality::Settings::default();
-        Settings { rt_fetch: RtFetch::Batch, locality, spin: None, nap: locality.nap }
     }
 }
 

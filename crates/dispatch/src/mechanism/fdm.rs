@@ -5,12 +5,70 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use base::setting::{Chosen, Declaration, Setting, number_in};
 use base::{Nanos, RealClock};
 
 use super::{Change, Mechanism, Poll, poll_bits, poll_event};
 use crate::capabilities::Capabilities;
-use crate::locality::{self, LONGEST, PollingSets, Settings};
+use crate::locality::{self, LONGEST, PollingSets, Rule, Settings};
+use crate::wait_settings::{NAP, SLEEP_THRESHOLD, Tunable};
 use crate::{Event, Interest, Token, Waited};
+
+static SETS: Setting<usize> = Setting::parsed_by(
+    Declaration { flag: "--fdm-sets", value: "N", help: "number of poll sets [default: 3]", ..ALONE },
+    |text| number_in(1..=8, text),
+);
+
+pub(crate) static LIVE_COUNTER: Setting<Tunable> = Setting::new(Declaration {
+    flag: "--fdm-live-counter",
+    value: "N|adaptive",
+    help: "N, where poll set k is polled every N^k calls; adaptive tunes it [default: 3]",
+    ..ALONE
+});
+
+pub(crate) static RULE: Setting<Rule> = Setting::parsed_by(
+    Declaration {
+        flag: "--fdm-rule",
+        value: "RULE",
+        help: "rule that moves descriptors between poll sets: silences (default) or counter",
+        ..ALONE
+    },
+    |text| match text {
+        "silences" => Ok(Rule::Silences),
+        "counter" => Ok(Rule::Counter),
+        _ => Err("expected silences or counter".to_owned()),
+    },
+);
+
+/// What the settings of this mechanism alone have in common.
+const ALONE: Declaration = Declaration {
+    flag: "",
+    value: "",
+    help: "",
+    more: None,
+    without: "has no poll sets of different frequency",
+    in_kernel: None,
+};
+
+fn settings(chosen: &Chosen) -> Settings {
+    let mut settings = Settings::default();
+    if let Some(sets) = chosen.get(&SETS) {
+        settings.sets = u8::try_from(sets).expect("its parser has a smaller range");
+    }
+    match chosen.get(&LIVE_COUNTER) {
+        Some(Tunable::Fixed(number)) => settings.live_counter = number,
+        Some(Tunable::Adaptive) => settings.adapts.live_counter = true,
+        None => {}
+    }
+    match chosen.get(&SLEEP_THRESHOLD) {
+        Some(Tunable::Fixed(number)) => settings.sleep_threshold = number,
+        Some(Tunable::Adaptive) => settings.adapts.sleep_threshold = true,
+        None => {}
+    }
+    settings.rule = chosen.get(&RULE).unwrap_or(settings.rule);
+    settings.nap = chosen.get(&NAP).unwrap_or(settings.nap);
+    settings
+}
 
 /// The locality-aware mechanism.
 pub struct Fdm {
@@ -31,16 +89,17 @@ impl Fdm {
 impl Mechanism for Fdm {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "fdm",
-        settings: &["fdm-sets", "fdm-live-counter", "fdm-rule", "sleep-threshold", "nap"],
+        settings: &[&SETS, &LIVE_COUNTER, &RULE, &SLEEP_THRESHOLD, &NAP],
         ..Poll::CAPABILITIES
     };
+    const SPINS: u32 = 100;
 
     fn new() -> io::Result<Fdm> {
         Ok(Fdm::with(Settings::default()))
     }
 
-    fn configured(settings: &super::Settings) -> io::Result<Fdm> {
-        Ok(Fdm::with(settings.locality))
+    fn configured(chosen: &Chosen) -> io::Result<Fdm> {
+        Ok(Fdm::with(settings(chosen)))
     }
 
     fn update(&mut self, change: Change) -> io::Result<()> {

@@ -7,7 +7,7 @@
 //! leaves the array is replaced by the last one, so a change moves one entry at most.
 
 use super::Poll;
-use super::signals::{Delivery, Recovering, Variant};
+use super::signals::{Delivery, FETCH, Recovering, Variant};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 
 /// The mechanism with recovery by poll. It belongs to the thread that makes it.
@@ -29,7 +29,7 @@ impl Variant for EachWithPoll {
         trigger: Trigger::Edge,
         descriptor_limit: "RLIMIT_NOFILE",
         exclusive_wake: false,
-        settings: &["rt-fetch"],
+        settings: &[&FETCH],
     };
     const DELIVERY: Delivery = Delivery::Each;
     type Recovery = Poll;

@@ -28,11 +28,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use base::Nanos;
+use base::setting::{Chosen, Declaration, Setting};
 use sys::poll::{self, PollFd, bits};
 use sys::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
-use super::{Change, Mechanism, MechanismCounts, RtFetch, Settings, poll_bits, poll_event};
+use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
 use crate::capabilities::Capabilities;
 use crate::patience::Patience;
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
@@ -41,6 +42,32 @@ use crate::{Event, Interest, Token, Waited, unless_interrupted};
 const BATCH: usize = 64;
 /// Number of waits without blocking in which mute descriptors are polled once.
 const LOOK_EVERY: u32 = 8;
+
+/// The way in which the queue is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtFetch {
+    /// Up to 64 announcements per call, from a signalfd.
+    Batch,
+    /// One announcement per call, by sigtimedwait, as in the paper.
+    One,
+}
+
+/// The setting for [`RtFetch`].
+pub(super) static FETCH: Setting<RtFetch> = Setting::parsed_by(
+    Declaration {
+        flag: "--rt-fetch",
+        value: "HOW",
+        help: "fetch signals in batches or one at a time: batch (default) or sigtimedwait",
+        more: None,
+        without: "has no queue of signals",
+        in_kernel: None,
+    },
+    |text| match text {
+        "batch" => Ok(RtFetch::Batch),
+        "sigtimedwait" => Ok(RtFetch::One),
+        _ => Err("expected batch or sigtimedwait".to_owned()),
+    },
+);
 
 /// The state of one descriptor number.
 #[derive(Clone, Copy)]
@@ -123,8 +150,8 @@ impl<V: Variant> Mechanism for Recovering<V> {
         Recovering::with(RtFetch::Batch)
     }
 
-    fn configured(settings: &Settings) -> io::Result<Recovering<V>> {
-        Recovering::with(settings.rt_fetch)
+    fn configured(chosen: &Chosen) -> io::Result<Recovering<V>> {
+        Recovering::with(chosen.get(&FETCH).unwrap_or(RtFetch::Batch))
     }
 
     fn update(&mut self, change: Change) -> io::Result<()> {

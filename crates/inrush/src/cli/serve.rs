@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use base::setting::{AnySetting, Chosen};
 use base::{Bytes, Limit, Nanos, UnitError};
 use clap::{Args, FromArgMatches, ValueEnum};
-use dispatch::locality::Rule;
-use dispatch::mechanism::RtFetch;
-use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING};
+use dispatch::table;
+use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING, architecture};
 
 use super::address::{admin_address, host_name, listen_address};
 use super::clients::ClientFlags;
@@ -36,15 +36,15 @@ macro_rules! mechanism_names {
 /// All event mechanisms, by name, and the completion driver.
 pub const MECHANISMS: &[&str] = dispatch::for_each_mechanism!(mechanism_names);
 
-fn architecture(name: &str) -> Result<&'static server::Architecture, String> {
-    server::architecture::by_name(name).ok_or_else(|| {
-        let known: Vec<&str> = server::architecture::ALL.iter().map(|known| known.name).collect();
+fn architecture_of(name: &str) -> Result<&'static server::Architecture, String> {
+    architecture::by_name(name).ok_or_else(|| {
+        let known: Vec<&str> = architecture::ALL.iter().map(|known| known.name).collect();
         format!("expected {}", known.join(", "))
     })
 }
 
 fn architecture_help() -> String {
-    let lines = server::architecture::ALL.iter().map(|known| format!("{}: {}", known.name, known.summary));
+    let lines = architecture::ALL.iter().map(|known| format!("{}: {}", known.name, known.summary));
     format!(
         "Architecture: its processes and threads, and which of them accept\n{}",
         lines.collect::<Vec<_>>().join("\n")
@@ -56,14 +56,6 @@ fn some_time(text: &str) -> Result<Nanos, String> {
     match text.parse().map_err(|error: UnitError| error.to_string())? {
         Nanos::ZERO => Err("0 would end every request; expected a time above 0, such as 10s".to_owned()),
         time => Ok(time),
-    }
-}
-
-/// Parses a sleep between polls, from a timer's resolution up to the longest wait that clients bear.
-fn nap(text: &str) -> Result<Nanos, String> {
-    match text.parse().map_err(|error: UnitError| error.to_string())? {
-        time if (Nanos::from_micros(10)..=Nanos::SECOND).contains(&time) => Ok(time),
-        _ => Err("expected a time from 10us to 1s, such as 500us".to_owned()),
     }
 }
 
@@ -86,58 +78,6 @@ fn some_bytes(text: &str) -> Result<Bytes, String> {
         }
         Bytes(size) if size > 1 << 30 => Err("expected a size from 1 to 1GiB, such as 16KiB".to_owned()),
         size => Ok(size),
-    }
-}
-
-fn rt_fetch(text: &str) -> Result<RtFetch, String> {
-    match text {
-        "batch" => Ok(RtFetch::Batch),
-        "sigtimedwait" => Ok(RtFetch::One),
-        _ => Err("expected batch or sigtimedwait".to_owned()),
-    }
-}
-
-fn fdm_rule(text: &str) -> Result<Rule, String> {
-    match text {
-        "silences" => Ok(Rule::Silences),
-        "counter" => Ok(Rule::Counter),
-        _ => Err("expected silences or counter".to_owned()),
-    }
-}
-
-/// The way in which a loop waits for events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waits {
-    /// As the mechanism does.
-    Block,
-    /// By polls that do not block, and short sleeps.
-    Spin,
-}
-
-fn waits(text: &str) -> Result<Waits, String> {
-    match text {
-        "block" => Ok(Waits::Block),
-        "spin" => Ok(Waits::Spin),
-        _ => Err("expected block or spin".to_owned()),
-    }
-}
-
-/// A number that may tune itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tunable {
-    /// Stays as it is.
-    Fixed(u32),
-    /// Begins at its default and is adjusted while the server runs.
-    Adaptive,
-}
-
-fn tunable(text: &str) -> Result<Tunable, String> {
-    match text {
-        "adaptive" => Ok(Tunable::Adaptive),
-        number => match number.parse() {
-            Ok(number) if (2..=1_000_000).contains(&number) => Ok(Tunable::Fixed(number)),
-            _ => Err("expected a whole number from 2 to 1000000, or adaptive".to_owned()),
-        },
     }
 }
 
@@ -349,7 +289,7 @@ pub struct ServeFlags {
     pub live: LiveFlags,
 
     /// Architecture: its processes and threads, and which of them accept
-    #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture, help = "Architecture: its processes and threads, and which of them accept", long_help = architecture_help(), help_heading = EXPERIMENTS)]
+    #[arg(long, value_name = "ARCHITECTURE", default_value = "per-core", value_parser = architecture_of, help = "Architecture: its processes and threads, and which of them accept", long_help = architecture_help(), help_heading = EXPERIMENTS)]
     pub arch: &'static server::Architecture,
 
     /// Event mechanism [default: that of --driver auto]; uring names --driver completion, and the others readiness
@@ -376,33 +316,9 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = burn_time, help_heading = EXPERIMENTS, hide_short_help = true)]
     pub burn: Nanos,
 
-    /// rt-signals, rt-signals-select, rt-per-fd: fetch signals in batches or one at a time: batch (default) or sigtimedwait
-    #[arg(long, value_name = "HOW", value_parser = rt_fetch, help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub rt_fetch: Option<RtFetch>,
-
-    /// fdm: number of poll sets [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub fdm_sets: Option<u8>,
-
-    /// fdm: N, where poll set k is polled every N^k calls; adaptive tunes it [default: 3]
-    #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub fdm_live_counter: Option<Tunable>,
-
-    /// fdm: rule that moves descriptors between poll sets: silences (default) or counter
-    #[arg(long, value_name = "RULE", value_parser = fdm_rule, help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub fdm_rule: Option<Rule>,
-
-    /// Wait for events: block (default), or spin, which polls without blocking and sleeps for --nap after --sleep-threshold empty polls
-    #[arg(long, value_name = "HOW", value_parser = waits, help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub wait: Option<Waits>,
-
-    /// fdm, --wait spin: empty polls before it sleeps; fdm can tune it by adaptive [default: 100 for fdm, 50 for others]
-    #[arg(long, value_name = "N|adaptive", value_parser = tunable, help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub sleep_threshold: Option<Tunable>,
-
-    /// fdm, --wait spin: longest sleep after an empty poll [default: 500us]
-    #[arg(long, value_name = "TIME", value_parser = nap, help_heading = EXPERIMENTS, hide_short_help = true)]
-    pub nap: Option<Nanos>,
+    /// Settings of event mechanisms.
+    #[command(flatten)]
+    pub mechanisms: MechanismFlags,
 
     /// Settings of architectures.
     #[command(flatten)]
@@ -412,7 +328,7 @@ pub struct ServeFlags {
 /// Adds to the help of each choice the architectures that offer it, and to that of the accept-limit its defaults.
 fn with_users(mut command: clap::Command) -> clap::Command {
     for choice in server::Choice::ALL {
-        let users = server::architecture::offering(choice);
+        let users = architecture::offering(choice);
         for flag in choice.flags().iter().filter(|_| !users.is_empty()) {
             command = command.mut_arg(id(flag), |arg| {
                 let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
@@ -436,7 +352,7 @@ fn id(flag: &str) -> String {
 
 /// Returns the accept-limits of the architectures, in words: the default architecture's, then the others.
 fn accept_limits() -> String {
-    let all = server::architecture::ALL;
+    let all = architecture::ALL;
     let usual = all[0].accept_limit;
     let mut others: Vec<(AcceptLimit, Vec<&str>)> = Vec::new();
     for known in all.iter().filter(|known| known.accept_limit != usual) {
@@ -446,59 +362,90 @@ fn accept_limits() -> String {
         }
     }
     let others = others.iter().map(|(limit, names)| format!("; {limit} for {}", names.join(", ")));
-    let in_flight = server::architecture::ACCEPTS_IN_FLIGHT;
+    let in_flight = architecture::ACCEPTS_IN_FLIGHT;
     format!("{usual}{}; {in_flight} for the completion driver", others.collect::<String>())
 }
 
-/// The flags that architectures declare.
-#[derive(Debug)]
-pub struct ArchitectureFlags {
-    /// The settings that were given.
-    pub chosen: server::Chosen,
+/// Adds the flags of declared settings, with the names of their users before their help.
+fn declare(
+    command: clap::Command,
+    settings: Vec<&'static dyn AnySetting>,
+    users: impl Fn(&str) -> Vec<&'static str>,
+) -> clap::Command {
+    command.args(settings.into_iter().map(|setting| {
+        let declaration = setting.declaration();
+        let users = users(declaration.flag).join(", ");
+        let help = if users.is_empty() { String::new() } else { users + ": " } + declaration.help;
+        let flag = clap::Arg::new(declaration.flag)
+            .long(declaration.flag.trim_start_matches('-'))
+            .value_name(declaration.value)
+            .help(help.clone())
+            .help_heading(EXPERIMENTS)
+            .hide_short_help(true)
+            .value_parser(|text: &str| setting.check(text).map(|()| text.to_owned()));
+        match declaration.more {
+            Some(more) => flag.long_help(format!("{help}\n\n{more}")),
+            None => flag,
+        }
+    }))
 }
 
-impl Args for ArchitectureFlags {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        let command = with_users(command);
-        command.args(server::architecture::settings().into_iter().map(|setting| {
-            let declaration = setting.declaration();
-            let users = server::architecture::having(declaration.flag).join(", ");
-            let help = format!("{users}: {}", declaration.help);
-            let flag = clap::Arg::new(declaration.flag)
-                .long(declaration.flag.trim_start_matches('-'))
-                .value_name(declaration.value)
-                .help(help.clone())
-                .help_heading(EXPERIMENTS)
-                .hide_short_help(true)
-                .value_parser(|text: &str| setting.check(text).map(|()| text.to_owned()));
-            match declaration.more {
-                Some(more) => flag.long_help(format!("{help}\n\n{more}")),
-                None => flag,
+/// Returns those of the declared settings that were given.
+fn chosen(matches: &clap::ArgMatches, settings: Vec<&'static dyn AnySetting>) -> Chosen {
+    let mut chosen = Chosen::default();
+    for setting in settings {
+        if let Some(text) = matches.get_one::<String>(setting.declaration().flag) {
+            chosen.add(setting, text).expect("the parser has checked it");
+        }
+    }
+    chosen
+}
+
+/// Defines flags that other crates declare: a type with the settings that were given.
+macro_rules! declared_flags {
+    ($(#[$about:meta])* $type:ident, $augment:expr, $settings:path) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $type {
+            /// The settings that were given.
+            pub chosen: Chosen,
+        }
+
+        impl Args for $type {
+            fn augment_args(command: clap::Command) -> clap::Command {
+                $augment(command)
             }
-        }))
-    }
 
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        ArchitectureFlags::augment_args(command)
-    }
-}
-
-impl FromArgMatches for ArchitectureFlags {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<ArchitectureFlags, clap::Error> {
-        let mut chosen = server::Chosen::default();
-        for setting in server::architecture::settings() {
-            if let Some(text) = matches.get_one::<String>(setting.declaration().flag) {
-                chosen.add(setting, text).expect("the parser has checked it");
+            fn augment_args_for_update(command: clap::Command) -> clap::Command {
+                $augment(command)
             }
         }
-        Ok(ArchitectureFlags { chosen })
-    }
 
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = ArchitectureFlags::from_arg_matches(matches)?;
-        Ok(())
-    }
+        impl FromArgMatches for $type {
+            fn from_arg_matches(matches: &clap::ArgMatches) -> Result<$type, clap::Error> {
+                Ok($type { chosen: chosen(matches, $settings()) })
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+                *self = $type::from_arg_matches(matches)?;
+                Ok(())
+            }
+        }
+    };
 }
+
+declared_flags!(
+    /// The flags that event mechanisms declare.
+    MechanismFlags,
+    |command| declare(command, table::settings(), table::users),
+    table::settings
+);
+declared_flags!(
+    /// The flags that architectures declare.
+    ArchitectureFlags,
+    |command| declare(with_users(command), architecture::settings(), architecture::having),
+    architecture::settings
+);
 
 /// The settings that SIGHUP re-reads from the config file while the server runs.
 #[derive(Args, Debug)]

@@ -43,6 +43,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
+use base::setting::{Declaration, Setting, number_in};
 use site::Sites;
 
 use super::Architecture;
@@ -52,7 +53,6 @@ use crate::driver::event_loop::Parts;
 use crate::driver::readiness::ByPhases;
 use crate::ground::choices::Choice;
 use crate::ground::error::ServeError;
-use crate::ground::setting::{Declaration, Setting, number_in};
 use crate::ground::threads::start_thread;
 use crate::plan::{Opening, Plan, Started, addresses, run_on};
 use crate::processes::{Fleet, Role};

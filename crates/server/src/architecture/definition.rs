@@ -3,12 +3,12 @@
 //! Does not know which architectures exist, so that each of them can use it; `architecture::ALL` lists them.
 
 use base::Limit;
+use base::setting::{AnySetting, is_among};
 
 use crate::config::serve::ServeConfig;
 use crate::connections::accept::AcceptLimit;
 use crate::ground::choices::{Choice, Driver};
 use crate::ground::error::ServeError;
-use crate::ground::setting::AnySetting;
 use crate::plan::{Opening, Plan, Started};
 use crate::processes::Work;
 
@@ -67,6 +67,6 @@ impl Architecture {
 
     /// True if the architecture declares the setting of this flag.
     pub(super) fn has(&self, flag: &str) -> bool {
-        self.settings.iter().any(|setting| setting.declaration().flag == flag)
+        is_among(self.settings, flag)
     }
 }

@@ -29,6 +29,7 @@
 use std::io;
 
 use base::Limit;
+use base::setting::{Declaration, Setting};
 use dispatch::Mechanism;
 
 use super::Architecture;
@@ -38,7 +39,6 @@ use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
 use crate::ground::choices::{Choice, IDLE_SESSIONS, IdleSessions, named};
 use crate::ground::error::ServeError;
-use crate::ground::setting::{Declaration, Setting};
 use crate::ground::threads::start_thread;
 use crate::plan::{Opening, Plan, Started, addresses, on_mechanism};
 

@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, Scope};
 
 use base::lock;
+use base::setting::{Declaration, Setting};
 
 use super::Architecture;
 use crate::config::serve::ServeConfig;
@@ -41,7 +42,6 @@ use crate::ground::choices::{Choice, IDLE_SESSIONS, Switch, WAKE, Wake, named};
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
-use crate::ground::setting::{Declaration, Setting};
 use crate::ground::stop::Stop;
 use crate::ground::threads::{EndsTheServer, start_thread};
 use crate::observation::access_log::{LogSender, LoopLog};

@@ -23,6 +23,7 @@
 use std::sync::Arc;
 
 use base::Limit;
+use base::setting::{Declaration, Setting};
 
 use super::Architecture;
 use crate::connections::accept::AcceptLimit;
@@ -31,7 +32,6 @@ use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::ground::choices::Choice;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::setting::{Declaration, Setting};
 use crate::ground::stop::Stop;
 use crate::ground::threads::start_thread;
 use crate::plan::{Opening, Plan, Started, addresses, on_mechanism};
@@ -72,7 +72,7 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
         service: plan.costly(SharedSite::new(plan.hosts())),
         settings: plan.settings(),
         log: plan.log(),
-        mechanism: config.mechanism,
+        mechanism: config.mechanism.clone(),
         drain_timeout: config.drain_timeout,
         seda: config.chosen.get(&CONTROLLERS).unwrap_or_default(),
     });

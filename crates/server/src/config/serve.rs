@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use base::Nanos;
+use base::setting::Chosen;
 use confine::{Account, Calls};
 use site::{HostName, Options};
 
@@ -14,7 +15,6 @@ use crate::ground::choices::{
     Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WAKE, Wake, WantedHook,
 };
 use crate::ground::error::ServeError;
-use crate::ground::setting::Chosen;
 
 /// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct ServeConfig {
     /// The driver of event loops. `None` leaves it to the other settings, or else to the machine.
     pub driver: Option<Driver>,
     /// Settings of the event mechanisms that have any.
-    pub mechanism: dispatch::Settings,
+    pub mechanism: Chosen,
     /// Settings of the architecture.
     pub chosen: Chosen,
     /// Connections accepted each time the listener is ready (Brecht 2004).
@@ -210,7 +210,7 @@ impl ServeConfig {
             (driver, format!("--dispatch {name}"))
         });
         let readiness = [
-            (self.mechanism.spin.is_some(), "--wait spin"),
+            (dispatch::spins(&self.mechanism), "--wait spin"),
             (self.kernel_cache, "--kernel-cache on"),
             (self.read_after_accept, "--read-after-accept"),
         ];

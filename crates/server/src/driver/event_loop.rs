@@ -25,6 +25,7 @@ mod state;
 use std::io;
 use std::os::fd::AsFd;
 
+use base::setting::Chosen;
 use base::{Clock, Key, Limit, Nanos};
 use dispatch::Token;
 
@@ -62,7 +63,7 @@ pub struct Parts<S, A = Listeners> {
     /// The board that publishes the counters.
     pub board: Board,
     /// Settings of the event mechanism.
-    pub mechanism: dispatch::Settings,
+    pub mechanism: Chosen,
     /// Tells the loop to end.
     pub stop: Stop,
     /// The longest time that ending may take.

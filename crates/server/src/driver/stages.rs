@@ -37,6 +37,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard};
 use std::thread::{Builder, Scope};
 
+use base::setting::Chosen;
 use base::{Clock, Key, Nanos, RealClock, lock};
 use dispatch::Mechanism;
 
@@ -77,7 +78,7 @@ pub struct Parts<S> {
     /// The access log, if one is kept.
     pub log: Option<LogSender>,
     /// Settings of the event mechanism.
-    pub mechanism: dispatch::Settings,
+    pub mechanism: Chosen,
     /// The longest time that shutting down may take.
     pub drain_timeout: Nanos,
     /// Settings of the controllers.
@@ -146,7 +147,7 @@ pub struct Pipeline<S> {
     steps: [Stage<Box<Peer>>; 4],
     admission: Mutex<AdmissionController>,
     mailbox: Mailbox,
-    mechanism: dispatch::Settings,
+    mechanism: Chosen,
     drain_timeout: Nanos,
     clock: RealClock,
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base::setting::Chosen;
 use base::{Clock, Limit, Nanos, RealClock};
 use server::{
-    AcceptLimit, Architecture, Chosen, Drained, Driver, HostConfig, LogFormat, ServeConfig, ServeError,
-    Server, architecture,
+    AcceptLimit, Architecture, Drained, Driver, HostConfig, LogFormat, ServeConfig, ServeError, Server,
+    architecture,
 };
 use tempfile::TempDir;
 
@@ -93,7 +94,7 @@ impl Variant {
             chosen: self.setting.map(|(flag, value)| chosen(flag, value)).unwrap_or_default(),
             accept_limit: Some(AcceptLimit::Fixed(Limit::AtMost(1))),
             read_after_accept: false,
-            mechanism: dispatch::Settings::default(),
+            mechanism: Default::default(),
             workers: self.workers.or(workers),
             cpus: Vec::new(),
             max_connections: 1000,

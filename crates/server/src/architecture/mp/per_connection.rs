@@ -22,6 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::setting::AnySetting;
 use base::{Clock, Nanos, RealClock};
 use dispatch::Trigger;
 use overload::law::Sessions;
@@ -43,7 +44,6 @@ use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::ground::scoreboard::{self, Scoreboard};
-use crate::ground::setting::AnySetting;
 use crate::ground::stop::Stop;
 use crate::processes::{Changed, Control, Heard, Worker, orphaned};
 use crate::service::{Costly, SharedSite};

@@ -7,8 +7,9 @@
 //!
 //! Deviation: Apache also ends workers after a number of connections (MaxConnectionsPerChild), against leaks.
 
+use base::setting::{Chosen, Declaration, Setting, number_in};
+
 use crate::ground::error::ServeError;
-use crate::ground::setting::{Chosen, Declaration, Setting, number_in};
 
 /// Maximum value of the settings.
 const MOST: usize = 10_000;

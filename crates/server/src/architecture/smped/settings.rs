@@ -6,10 +6,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use base::Nanos;
+use base::setting::{Declaration, Setting};
 
 use crate::config::serve::ServeConfig;
 use crate::ground::choices::named;
-use crate::ground::setting::{Declaration, Setting};
 use crate::processes::Role;
 
 /// The name of the architecture.

@@ -223,7 +223,7 @@ impl World {
             read_after_accept: false,
             log: None,
             board: Board::default(),
-            mechanism: dispatch::Settings::default(),
+            mechanism: Default::default(),
             stop: stop.clone(),
             drain_timeout: Nanos::from_secs(300),
         };

@@ -265,7 +265,7 @@ mod tests {
                 service: asked.clone(),
                 settings: LiveSettings::new(Settings::default()),
                 read_after_accept: false,
-                mechanism: dispatch::Settings::default(),
+                mechanism: Default::default(),
                 log: None,
                 board: Board::default(),
                 stop: Stop::new().unwrap(),

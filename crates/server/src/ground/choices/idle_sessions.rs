@@ -1,7 +1,8 @@
 //! `--idle-sessions`: the idle connections of a busy pool, while others wait.
 
+use base::setting::{Declaration, Setting};
+
 use super::named;
-use crate::ground::setting::{Declaration, Setting};
 
 named! {
     /// The fate of an idle connection that keeps a member of a pool from others.

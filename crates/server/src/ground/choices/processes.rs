@@ -1,7 +1,8 @@
 //! `--processes`: the origin of the processes that serve.
 
+use base::setting::{Declaration, Setting};
+
 use super::named;
-use crate::ground::setting::{Declaration, Setting};
 
 named! {
     /// The origin of processes.

@@ -1,7 +1,8 @@
 //! `--wake`: the tasks that a connection wakes, of those that wait for one.
 
+use base::setting::{Declaration, Setting};
+
 use super::named;
-use crate::ground::setting::{Declaration, Setting};
 
 named! {
     /// The way to choose and wake one of several waiters for a connection (Molloy and Lever 2000, and later

@@ -1,18 +1,21 @@
-//! Settings that only some architectures use. Each is declared once, in a static beside its meaning.
+//! Settings that only some designs use: architectures, event mechanisms. Each is declared once, in a static beside its
+//! meaning.
 //!
 //! ```text
-//!   static WAKE: Setting<Wake>  ──>  Architecture::settings  ──>  the flag, its help, its key in a config file
+//!   static WAKE: Setting<Wake>  ──>  the list of a design  ──>  the flag, its help, its key in a config file
 //!                  |
 //!                  └── Chosen::get(&WAKE)  <──  Chosen, checked text  <──  what was given
 //! ```
 //!
-//! Owns declaration, check and lookup. Does not know which architectures use a setting.
+//! Owns declaration, check and lookup. Does not know which designs use a setting.
 //!
 //! Invariant: the parser of a setting accepts its text in [`Chosen`].
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
 
 /// The name and the help of a setting.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +28,7 @@ pub struct Declaration {
     pub help: &'static str,
     /// Further help, for the long form.
     pub more: Option<&'static str>,
-    /// The reason why other architectures do not use it, as the end of a sentence that begins with the architecture's
-    /// name.
+    /// The reason why other designs do not use it, as the end of a sentence that begins with the design's name.
     pub without: &'static str,
     /// The value that asks for a program in the kernel.
     pub in_kernel: Option<&'static str>,
@@ -52,6 +54,20 @@ impl<T> Setting<T> {
     }
 }
 
+/// Adds the settings of `more` to a list that names each flag once.
+pub fn add_all(all: &mut Vec<&'static dyn AnySetting>, more: &[&'static dyn AnySetting]) {
+    for setting in more {
+        if !is_among(all, setting.declaration().flag) {
+            all.push(*setting);
+        }
+    }
+}
+
+/// Tells whether a list has the setting of this flag.
+pub fn is_among(settings: &[&'static dyn AnySetting], flag: &str) -> bool {
+    settings.iter().any(|setting| setting.declaration().flag == flag)
+}
+
 /// A setting with values of any type.
 pub trait AnySetting: Sync {
     /// Its name and help.
@@ -70,6 +86,13 @@ impl fmt::Debug for dyn AnySetting {
     }
 }
 
+/// Written by its name on the command line, without dashes.
+impl Serialize for dyn AnySetting {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.declaration().flag.trim_start_matches('-'))
+    }
+}
+
 impl<T> AnySetting for Setting<T> {
     fn declaration(&self) -> &Declaration {
         &self.declaration
@@ -80,7 +103,7 @@ impl<T> AnySetting for Setting<T> {
     }
 }
 
-/// The settings that were given. The others have the defaults of their architecture.
+/// The settings that were given. The others have the defaults of their design.
 #[derive(Clone, Debug, Default)]
 pub struct Chosen(Vec<(&'static dyn AnySetting, String)>);
 
@@ -103,12 +126,12 @@ impl Chosen {
     }
 
     /// Iterates over the settings that were given, with their text.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static Declaration, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Declaration, &str)> {
         self.0.iter().map(|(setting, text)| (setting.declaration(), text.as_str()))
     }
 
     /// Returns true if a value asks for a program in the kernel.
-    pub(crate) fn loads_programs(&self) -> bool {
+    pub fn loads_programs(&self) -> bool {
         self.iter().any(|(declaration, text)| declaration.in_kernel == Some(text))
     }
 }
@@ -117,7 +140,7 @@ impl Chosen {
 ///
 /// # Errors
 /// The accepted values.
-pub(crate) fn number_in(range: RangeInclusive<usize>, text: &str) -> Result<usize, String> {
+pub fn number_in(range: RangeInclusive<usize>, text: &str) -> Result<usize, String> {
     let accepted = || format!("expected a number from {} to {}", range.start(), range.end());
     text.parse().ok().filter(|number| range.contains(number)).ok_or_else(accepted)
 }
