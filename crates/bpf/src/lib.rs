@@ -28,6 +28,7 @@ pub mod device;
 mod error;
 pub mod final_acks;
 pub mod guard;
+#[cfg(feature = "kernel-cache")]
 pub mod kernel_cache;
 mod object;
 mod probe;

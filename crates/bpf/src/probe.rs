@@ -11,6 +11,7 @@ use crate::admission::{Admission, Exempt, Hook, Queues};
 use crate::error::{BpfError, system};
 use crate::final_acks::FinalAcks;
 use crate::guard::Guard;
+#[cfg(feature = "kernel-cache")]
 use crate::kernel_cache::{KernelCache, Limits};
 use crate::steering::{Schedule, Steering};
 use crate::xsk_redirect::XskRedirect;
@@ -31,15 +32,16 @@ pub fn probe() -> Vec<Facility> {
         name,
         missing: tried.err().map(|error| error.to_string()),
     };
-    vec![
+    Vec::from([
         facility("admission in tc", admission(Hook::Tc)),
         facility("admission in XDP", admission(Hook::Xdp)),
         facility("the guard at a cgroup", guard()),
         facility("steering at connect time", steering()),
         facility("redirection to AF_XDP", redirection()),
+        #[cfg(feature = "kernel-cache")]
         facility("the kernel cache", kernel_cache()),
         facility("counting drops at the final ACK", FinalAcks::watch().map(drop)),
-    ]
+    ])
 }
 
 /// Runs `work` on the loopback device of an empty network namespace.
@@ -85,6 +87,7 @@ fn redirection() -> Result<(), BpfError> {
     on_loopback(|loopback| redirect.attach(loopback).map(drop))
 }
 
+#[cfg(feature = "kernel-cache")]
 fn kernel_cache() -> Result<(), BpfError> {
     let limits = Limits { objects: 1, requests: 1, connections: 1 };
     let mut cache = KernelCache::load(limits, 0)?;

@@ -22,6 +22,7 @@ use crate::config::serve::{LogFormat, ServeConfig};
 use crate::ground::admin_access::AdminAddress;
 use crate::ground::choices::{Choice, Driver, OverloadHook, Switch, URING};
 use crate::ground::error::ServeError;
+use crate::kernel_cache::IS_BUILT;
 
 pub use definition::{ACCEPTS_IN_FLIGHT, Architecture};
 
@@ -224,6 +225,7 @@ fn check_overload(config: &ServeConfig) -> Result<(), ServeError> {
 fn check_kernel_cache(config: &ServeConfig) -> Result<(), ServeError> {
     let accepted = match config {
         _ if !config.kernel_cache => return Ok(()),
+        _ if !IS_BUILT => "this program was built without it; build it with the feature kernel-cache",
         _ if !config.tls.is_empty() => {
             "the kernel cannot answer requests under TLS; leave out --kernel-cache or --tls-cert"
         }

@@ -9,10 +9,11 @@ use bpf::BpfError;
 use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
 use http1::server::{Buffers, Connection, Context, Counts, Entry, Transmit, Wants};
 use http1::{HttpDate, Status, Version};
-use site::{CacheLimits, Hosts, Sites};
+use site::{CacheLimits, Sites};
 use sys::netlink::SocketDiagnostics;
 use sys::poll::{self, PollFd, bits};
 
+use super::super::Materials;
 use super::SharedCache;
 use super::hot::{Candidate, Key};
 use crate::connections::settings::LiveSettings;
@@ -20,7 +21,7 @@ use crate::ground::counters::{Board, KernelCacheCounts};
 use crate::ground::error::{ServeError, system};
 use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
-use crate::observation::access_log::{LogSender, LoopLog};
+use crate::observation::access_log::LoopLog;
 
 /// Time between two turns of the keeper: the greatest delay of a new date and of a line in the access log.
 const TURN: Nanos = Nanos::from_millis(50);
@@ -42,13 +43,6 @@ const FILES: usize = 1024;
 
 const DATE_FIELD: &[u8] = b"\r\nDate: ";
 const DATE_BYTES: usize = 29;
-
-/// The hosts and settings that the keeper renders responses with, and its log.
-pub struct Materials {
-    pub log: Option<LogSender>,
-    pub hosts: Hosts,
-    pub settings: LiveSettings,
-}
 
 /// Starts the keeper.
 ///
