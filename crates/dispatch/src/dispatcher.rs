@@ -198,6 +198,7 @@ impl<M: Mechanism> Dispatcher<M> {
     fn reconcile(&mut self) {
         for fd in self.changed.drain(..) {
             let entry = &mut self.entries[fd as usize];
+            debug_assert!(entry.changed, "`changed` names a descriptor at most once");
             entry.changed = false;
             let same_token = entry.token == entry.applied_token || entry.wanted.is_none();
             if entry.wanted == entry.applied && same_token {

@@ -391,6 +391,8 @@ impl ForeignControl {
         }
         admission.rate = PerSecond(admission.rate.0 / each);
         admission.burst = (f64::from(admission.burst) / each).ceil() as u32;
+        debug_assert!(admission.share > 0.0 && admission.share <= 1.0, "the share is {}", admission.share);
+        debug_assert!(admission.rate.0 > 0.0, "the rate is {}", admission.rate.0);
         self.decision = ForeignDecision {
             state: law.state,
             is_cautious: caution.is_some(),

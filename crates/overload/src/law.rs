@@ -362,6 +362,10 @@ impl Controller {
         self.decision.service_rate = self.rate.per_second().map(PerSecond);
         self.decision.offered = PerSecond(self.offered);
         self.decision.wait = self.decision.queueing_delay.saturating_add(signals.lag);
+        // A mistake must not end a server that would only admit too many.
+        let Decision { admission: Admission { share, .. }, backlog, .. } = self.decision;
+        debug_assert!(share > 0.0 && share <= 1.0, "the share is {share}");
+        debug_assert!((1..=self.backlog).contains(&backlog), "the backlog is {backlog}");
         (state != before).then(|| self.change(now, signals))
     }
 

@@ -90,6 +90,10 @@ impl IdleList {
         if previous == NONE {
             (list.first, list.idle_from) = (key.index, idle_from);
         } else {
+            debug_assert!(
+                self.links[previous as usize].idle_from <= idle_from,
+                "a list's times never decrease"
+            );
             self.links[previous as usize].next = key.index;
         }
     }

@@ -68,7 +68,8 @@ impl Taken {
     fn remove_one(&self) {
         match self {
             Taken::Here(taken) => {
-                taken.fetch_sub(1, Ordering::Relaxed);
+                let before = taken.fetch_sub(1, Ordering::Relaxed);
+                debug_assert!(before > 0, "a slot was given back twice");
             }
             Taken::InEveryProcess(place, word) => limit::give_back(&place.own()[*word]),
         }

@@ -112,6 +112,7 @@ impl<E> Stage<E> {
         let mut state = self.lock();
         loop {
             if !state.events.is_empty() {
+                assert!(!state.closed, "a closed stage has an empty queue");
                 // Leaves a share for the other threads.
                 let share = state.events.len().div_ceil(state.threads).min(self.batch);
                 events.extend(state.events.drain(..share));
@@ -125,6 +126,7 @@ impl<E> Stage<E> {
             let idle_until = (state.threads > 1).then(|| idle_since.saturating_add(IDLE));
             if state.closed || idle_until.is_some_and(|end| end <= now) {
                 // Counted under the lock: of two idle threads, one stays.
+                assert!(state.closed || state.threads > 1, "the last thread leaves only a closed stage");
                 state.threads -= 1;
                 self.left.notify_all();
                 return Taken::Over;
@@ -154,7 +156,10 @@ impl<E> Stage<E> {
 
     /// Notes that a counted thread could not be started, or has ended unexpectedly.
     pub fn thread_lost(&self) {
-        self.lock().threads -= 1;
+        let mut state = self.lock();
+        assert!(state.threads > 0, "a thread that is lost was counted");
+        state.threads -= 1;
+        drop(state);
         self.left.notify_all();
     }
 
