@@ -221,6 +221,8 @@ impl ForeignControl {
             // A client that leaves is no answer that came too late.
             enter_late: f64::INFINITY,
             set_point_queue: SET_POINT_QUEUE,
+            // No queue drops another server's requests.
+            opening: 0.0,
             ..Constants::CHOSEN
         };
         ForeignControl {

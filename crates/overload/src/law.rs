@@ -48,7 +48,11 @@
 //! connections enter the queue past the hook. So the arrivals that count for the share, and for the end of a rush, are
 //! the SYNs. A hook counts them, or the refused ones show how many there are.
 //!
-//! Until mu is known, in a server that has never been saturated, nothing is refused. Two ticks of a rush measure it.
+//! Until mu is known, in a server that has never been saturated, no wait can be estimated. Two ticks of a rush measure it.
+//!
+//! The thousands of SYNs that arrive before the law's first tick are a hook's own affair. A hook with a bucket admits two
+//! targets of work at once in the open state, and twice the recent arrivals or the service rate beside it. The kernel would
+//! drop the others at their final ACK.
 //!
 //! The backlog bounds the queue in every state, in targets of work:
 //!
@@ -66,7 +70,7 @@
 //! clock, no I/O.
 //!
 //! Invariants: the share is above 0 and at most 1. The backlog is at least 1 and at most the configured one.
-//! In [`State::Open`] the hook admits every new SYN.
+//! In [`State::Open`] the share is 1.
 //!
 //! The modules: `constants` holds the numbers of the law, and `service_rate` measures mu.
 
@@ -119,7 +123,7 @@ impl Default for Settings {
 /// The state of the law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Every new SYN is admitted.
+    /// Every new SYN for which the queue has room is admitted.
     #[default]
     Open,
     /// The law tells the hook what to admit.
@@ -356,6 +360,9 @@ impl Controller {
         }
         self.bound(&elapsed, signals, known);
         let state = self.decision.state;
+        if state == State::Open && self.calm >= MEMORY {
+            self.decision.admission = self.opening(known);
+        }
         let target = Nanos::from_secs_f64(self.target);
         self.decision.sessions = Sessions::advised(state, target, signals.occupancy, signals.lag);
         self.decision.queued = signals.queued;
@@ -527,6 +534,17 @@ impl Controller {
     /// Admits every new SYN. SYNs that were refused before get the room beside them.
     fn free(&self, rate: f64) -> Admission {
         Admission { rate: PerSecond(rate), burst: self.burst(rate), new_are_free: true, share: 1.0 }
+    }
+
+    /// Admits what the queue has room for until the law has noticed a rush. What does not fit, the kernel would drop at its
+    /// final ACK. Arrivals may double from one tick to the next, so that a server faster than was known is not held back.
+    fn opening(&self, rate: f64) -> Admission {
+        let burst = self.constants.opening * self.target * rate;
+        if burst < self.constants.enter_queue {
+            return Admission::ALL;
+        }
+        let rate = PerSecond(rate.max(2.0 * self.offered));
+        Admission { rate, burst: burst as u32, new_are_free: false, share: 1.0 }
     }
 
     /// The burst of a token bucket, in connections.

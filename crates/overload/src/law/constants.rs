@@ -73,6 +73,9 @@ pub struct Constants {
     pub correction: f64,
     /// The largest share at which the refused SYNs show the number of all SYNs.
     pub most_counted: f64,
+    /// The burst of a token bucket while nothing is refused, in target delays at the measured service rate; 0 without a
+    /// bucket then.
+    pub opening: f64,
     /// The burst of a token bucket, in target delays at the measured service rate.
     pub burst: f64,
     /// The smallest burst of a token bucket, in connections.
@@ -111,6 +114,7 @@ impl Constants {
         smoothing: 0.3,
         correction: 10.0,
         most_counted: 0.8,
+        opening: 2.0,
         burst: 0.2,
         least_burst: 8.0,
     };

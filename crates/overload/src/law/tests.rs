@@ -107,7 +107,8 @@ fn a_long_queue_that_shrinks_refuses_nobody() {
     for queued in (0..2000).rev().step_by(100) {
         assert!(bench.tick(140, queued).is_none());
     }
-    assert!(bench.decision().admission.is_all());
+    let Admission { share, rate, .. } = bench.decision().admission;
+    assert!(share == 1.0 && rate.0 >= 28_000.0, "{rate:?}");
 }
 
 #[test]
@@ -181,11 +182,10 @@ fn refused_clients_keep_to_the_rate_for_8_seconds() {
     bench.signals.emptied = true;
     bench.tick(20, 0);
     let mut ticks = 0;
-    while !bench.decision().admission.is_all() {
+    while ticks < 4 || bench.decision().admission.new_are_free {
         bench.tick(20, 0);
         ticks += 1;
-        let admission = bench.decision().admission;
-        assert!(admission.new_are_free && admission.share == 1.0 || ticks < 4, "{ticks}: {admission:?}");
+        assert!(bench.decision().admission.share == 1.0 || ticks < 4, "{ticks}");
     }
     assert!((1600..=1604).contains(&ticks), "{ticks} ticks of 5 ms");
     assert_eq!(bench.decision().state, State::Open);
