@@ -77,8 +77,8 @@ fn helpers_fetch_cold_files_without_main_waiting() {
         }
         let status = server.eventually("counted", |status| status.count("requests") == 12);
         never_waited(&status);
-        // Each file is looked up, and the large one is also read.
-        assert!(status.count("helper_fetches") >= 4, "{status:?}");
+        // Each file is looked up. The large one is also read, unless the kernel kept it (see `forget`).
+        assert!(status.count("helper_fetches") >= 3, "{status:?}");
         assert!(status.count("helper_waits") >= status.count("helper_fetches"));
         drop(clients);
         server.stop_well();
