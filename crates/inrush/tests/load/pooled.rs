@@ -7,12 +7,23 @@ use super::{refused, written};
 
 #[test]
 fn requests_share_kept_connections() {
+    check_sharing(&["--requests-per-connection=inf"], 0);
+}
+
+#[test]
+fn requests_share_connections_over_http2() {
+    check_sharing(&["--http2", "--streams=4"], 20);
+}
+
+/// Asserts that 20 connections carry all requests, and that the server counts this number of them over HTTP/2.
+#[track_caller]
+fn check_sharing(flags: &[&str], over_http2: u64) {
     let files = Files::new();
     files.write("index.html", b"hello");
-    let server = Server::start(&files.root(), &["--arch=sped"]);
+    let mut server = Server::start(&files.root(), &["--arch=sped"]);
     let url = format!("http://{}/index.html", server.address);
-    let flags = ["--rate=200", "--connections=20", "--requests-per-connection=inf", "--output=json"];
-    let result = written(&[&["load", &url, "--warmup=500ms", "--duration=1s"][..], &flags].concat());
+    let run = ["load", &url, "--warmup=500ms", "--duration=1s", "--rate=200", "--connections=20", "--output=json"];
+    let result = written(&[&run[..], flags].concat());
     let result: Value = serde_json::from_slice(&result).unwrap();
     assert_eq!(result["offered"], 200, "{result:#}");
     let of = |outcome: &str| result["outcomes"][outcome].as_u64().unwrap();
@@ -25,6 +36,8 @@ fn requests_share_kept_connections() {
         "{connections}"
     );
     assert_eq!(result["manifest"]["config"]["connections"], "20");
+    let status = server.eventually("closed", |status| status.connections() == 0);
+    assert_eq!((status.count("accepts"), status.count("http2_connections")), (20, over_http2), "{status:?}");
 }
 
 #[test]
@@ -33,7 +46,6 @@ fn settings_without_sense_beside_them_are_refused() {
         refused(&[&["load", "http://127.0.0.1:9/", "--connections=2"], flags].concat(), 2, expected);
     };
     check(&["--client=closed"], &["--connections 2: ", "--sockets"]);
-    check(&["--http2"], &["--connections 2: ", "leave --http2 out"]);
     check(&["--requests-per-connection=5"], &["--connections 2: ", "leave out --requests-per-connection 5"]);
     check(&["--workload=hot"], &["--connections 2: --workload hot has sessions of its own"]);
     check(&["--threads=3"], &["--connections 2: expected at least one for each of 3 threads"]);

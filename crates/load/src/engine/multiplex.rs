@@ -21,6 +21,8 @@ pub(super) struct Multiplex {
     pub is_blocked: bool,
     /// True for a connection that takes no more requests, whose session will need another one later.
     pub is_over: bool,
+    /// True for a connection that requests share while the pool has it among those with room.
+    pub is_idle: bool,
 }
 
 /// A request under way.

@@ -18,6 +18,9 @@
 //! unless no stream was open and the connection had carried a reply. After GOAWAY the requests that were not sent yet
 //! move to another connection, once the open streams have ended.
 //!
+//! On connections that requests share (`connections/pool`), each request is a session of one. The connection's session is
+//! the request that came last, and counts those under way.
+//!
 //! Invariant: a connection with HTTP/2 awaits a reply exactly while it is blocked. `http2::client` keeps the protocol.
 
 use std::cmp::Reverse;
@@ -86,8 +89,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         connection.phase = Phase::Sharing;
         let client = http2::client::Connection::new();
-        connection.http2 =
-            Some(Box::new(Multiplex { client, wakes: None, is_blocked: false, is_over: false }));
+        let multiplex = Multiplex { client, wakes: None, is_blocked: false, is_over: false, is_idle: false };
+        connection.http2 = Some(Box::new(multiplex));
         let measured = connection.session.is_counted(self.settings.counted);
         self.transport.watch(&connection.wire.socket, key, true);
         self.connections.has_connected(key);
@@ -162,6 +165,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Begins requests that are due, sends, and notes what the connection waits for.
     pub(super) fn carry_on(&mut self, key: Key, now: Nanos) {
         self.begin_streams(key, now);
+        self.share(key, now);
         match self.flush_streams(key) {
             Ok(()) => self.settle(key, now),
             Err(_) => self.streams_lost(key, Outcome::Reset),
@@ -174,17 +178,27 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.ending.map_or(due <= now, |ending| due < ending.at)
     }
 
-    fn begin_streams(&mut self, key: Key, now: Nanos) {
-        let most = self.settings.streams.map_or(0, |streams| streams.get() as usize);
-        loop {
+    pub(super) fn begin_streams(&mut self, key: Key, now: Nanos) {
+        while self.can_open(key) {
             let Some(connection) = self.connections.get(key) else { return };
-            let Connection { wire, session, http2: Some(http2), .. } = connection else { return };
-            let open = http2.client.streams();
-            let has_room = open < most && http2.client.can_open() && !wire.is_handshaking();
-            let due = session.next_due().filter(|due| has_room && self.has_come(*due, now));
-            let Some(intended) = due.filter(|_| session.left as usize > open) else { return };
+            let due = connection.session.next_due().filter(|due| self.has_come(*due, now));
+            let Some(intended) = due.filter(|_| connection.unbegun() > 0) else { return };
             self.begin_stream(key, intended, now);
         }
+    }
+
+    /// Returns true while the run and the server allow another stream.
+    fn can_open(&self, key: Key) -> bool {
+        let most = self.settings.streams.map_or(0, |streams| streams.get() as usize);
+        let Some(connection) = self.connections.get(key) else { return false };
+        let Connection { wire, http2: Some(http2), .. } = connection else { return false };
+        http2.client.streams() < most && http2.client.can_open() && !wire.is_handshaking()
+    }
+
+    /// Returns true if a connection that requests share can begin another one at once.
+    pub(super) fn has_room(&self, key: Key) -> bool {
+        let is_free = |connection: &Connection<_>| connection.is_kept && connection.unbegun() == 0;
+        self.connections.get(key).is_some_and(is_free) && self.can_open(key)
     }
 
     fn begin_stream(&mut self, key: Key, intended: Nanos, now: Nanos) {
@@ -239,8 +253,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get(key) else { return };
         let Connection { session, http2: Some(http2), .. } = connection else { return };
         let open = http2.client.streams();
-        let due = session.next_due().filter(|_| session.left as usize > open);
-        if open == 0 && due.is_some() && http2.client.is_spent() && !http2.is_over {
+        let due = session.next_due().filter(|_| connection.unbegun() > 0);
+        let is_needed = due.is_some() || connection.is_kept;
+        if open == 0 && is_needed && http2.client.is_spent() && !http2.is_over {
             return self.streams_lost(key, Outcome::Reset);
         }
         let is_blocked = open == 0 && due.is_some_and(|due| self.has_come(due, now));
@@ -258,6 +273,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.thinking.push(Reverse((due, key)));
         }
         self.transport.watch(&connection.wire.socket, key, is_sending);
+        self.offer_room(key);
     }
 
     /// Begins the requests of a connection whose time has come.
@@ -309,7 +325,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if let Some(users) = &mut session.users {
             users.push(Reverse(now + stream.think));
         }
-        if session.left > 0 {
+        if session.left > 0 || connection.is_kept {
             let again = stream.again(session, false);
             self.retry(again, outcome, now);
             return;
@@ -357,7 +373,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             other => other,
         };
         let is_closed = matches!(outcome, Outcome::Reset | Outcome::GoAway);
-        if !is_closed || !connection.has_replied || http2.client.streams() > 0 {
+        let can_move = connection.has_replied && connection.session.left > 0;
+        if !is_closed || !can_move || http2.client.streams() > 0 {
             // The server hears of a mistake if it listens.
             let _ = self.flush_streams(key);
             return self.break_off(key, outcome, now);
@@ -440,6 +457,20 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             let account = self.metrics.offer(requests, self.settings.counted.contains(due));
             self.leave(account, due);
         }
+    }
+}
+
+impl<S> Connection<S> {
+    /// The number of the session's requests that have not begun.
+    fn unbegun(&self) -> usize {
+        let open = self.http2.as_ref().map_or(0, |http2| http2.client.streams());
+        self.session.left as usize - open
+    }
+
+    /// Takes one more request, a session of its own, on a connection that requests share.
+    pub(super) fn take_request(&mut self, session: Session) {
+        let left = self.session.left + session.left;
+        self.session = Session { left, ..session };
     }
 }
 

@@ -80,7 +80,7 @@ pub struct RequestFlags {
     #[arg(long, help_heading = REQUESTS)]
     pub http2: bool,
 
-    /// Maximum requests of a session under way at once with --http2; the server may allow fewer [default: 32]
+    /// Maximum requests under way at once on a connection with --http2; the server may allow fewer [default: 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = REQUESTS, hide_short_help = true)]
     pub streams: Option<u32>,
 
@@ -106,7 +106,7 @@ pub struct RequestFlags {
     ///
     /// The first N requests open a connection each. Later ones take the connection that has been idle for longest. If all
     /// are busy, a request waits, and its latency counts from its due time. A connection that the server closes is opened
-    /// again by the next request.
+    /// again by the next request. With --http2 a connection is free while it has fewer than --streams requests under way.
     #[arg(long, value_name = "N", help_heading = REQUESTS)]
     pub connections: Option<NonZeroU32>,
 

@@ -11,7 +11,11 @@
 //! counts as one more attempt. A request that finds no connection within its timeout ends as a response timeout, because
 //! the server has kept all of them busy.
 //!
-//! Invariant: a connection is in `idle` exactly while its phase is idle; a key of a closed one is skipped.
+//! Over HTTP/2 a connection carries several requests, and is idle here while it has room for another stream. Requests
+//! take such connections in turn. A connection with GOAWAY counts among the N until its streams have ended.
+//!
+//! Invariant: over HTTP/1.1 a connection is in `idle` exactly while its phase is idle. Over HTTP/2 it is there once if
+//! `Multiplex::is_idle`; whoever takes it looks for room again. A key of a closed connection is skipped.
 
 use std::collections::VecDeque;
 
@@ -66,12 +70,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if open < pool.most {
             return self.connect(session, now);
         }
-        while let Some(key) = pool.idle.pop_front() {
-            if self.connections.get(key).is_some() {
-                self.begin(key, session, now);
-                return true;
-            }
+        if let Some(key) = self.take_idle() {
+            self.begin(key, session, now);
+            return true;
         }
+        let Some(pool) = &mut self.pool else { return false };
         if pool.waiting.len() == WAITING_MAX {
             self.end_session(session, Outcome::NoTime, now);
             return false;
@@ -80,9 +83,26 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         true
     }
 
-    /// Gives a connection without a request the next one.
+    /// Takes the connection that has been idle for longest.
+    fn take_idle(&mut self) -> Option<Key> {
+        loop {
+            let key = self.pool.as_mut()?.idle.pop_front()?;
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            let Some(http2) = &mut connection.http2 else { return Some(key) };
+            http2.is_idle = false;
+            if self.has_room(key) {
+                return Some(key);
+            }
+        }
+    }
+
+    /// Gives a connection with room for a request the next one.
     fn begin(&mut self, key: Key, session: Session, now: Nanos) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.http2.is_some() {
+            connection.take_request(session);
+            return self.carry_on(key, now);
+        }
         connection.reader.expect_head(self.settings.workload.answers_head(session.request));
         connection.session = session;
         self.send_next(key, now);
@@ -104,6 +124,26 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 connection.phase = Phase::Idle;
                 pool.idle.push_back(key);
             }
+        }
+    }
+
+    /// Begins requests that wait on a connection over HTTP/2, as far as it has room.
+    pub(in crate::engine) fn share(&mut self, key: Key, now: Nanos) {
+        while self.has_room(key) {
+            let Some(session) = self.pool.as_mut().and_then(|pool| pool.waiting.pop_front()) else { break };
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            connection.take_request(session);
+            self.begin_streams(key, now);
+        }
+    }
+
+    /// Notes that a connection over HTTP/2 has room for another request.
+    pub(in crate::engine) fn offer_room(&mut self, key: Key) {
+        let has_room = self.has_room(key);
+        let (Some(pool), Some(connection)) = (&mut self.pool, self.connections.get_mut(key)) else { return };
+        if let Some(http2) = connection.http2.as_mut().filter(|http2| has_room && !http2.is_idle) {
+            http2.is_idle = true;
+            pool.idle.push_back(key);
         }
     }
 
@@ -203,5 +243,51 @@ mod tests {
         server.clock.advance(Nanos::from_micros(1_500));
         engine.start_sessions(engine.clock.now());
         assert_eq!((engine.connections.len(), engine.metrics.connections.attempted), (1, 2));
+    }
+
+    /// Frames of a server: SETTINGS, a whole reply on stream 1, and GOAWAY after stream 3 (RFC 9113, 4.1).
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const REPLY_1: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88];
+    const REPLY_5_GOAWAY: &[u8] =
+        &[0, 0, 1, 1, 5, 0, 0, 0, 5, 0x88, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0];
+    const REPLY_3: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 3, 0x88];
+
+    /// A request every millisecond over one connection, with two streams at once.
+    fn sharing_streams() -> Plan {
+        plan(|config| {
+            let (rate, arrivals) = (PerSecond(1_000.0), Process::constant());
+            config.client = Client::SClient { rate, arrivals, sockets: Sockets::Auto };
+            (config.connections, config.streams) = (NonZeroU32::new(1), NonZeroU32::new(2));
+        })
+    }
+
+    #[test]
+    fn requests_share_the_streams_of_kept_connections() {
+        let plan = sharing_streams();
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
+        server.clock.advance(Nanos::from_micros(2_500));
+        engine.start_sessions(engine.clock.now());
+        let key = engine.connections.keys()[0];
+        engine.connect_ready(key);
+        let waiting = |engine: &crate::engine::Engine<'_, _, _>| engine.pool.as_ref().unwrap().waiting();
+        assert_eq!((engine.streams.len(), waiting(&engine)), (2, 1), "two streams, and one request waits");
+        server.clock.advance(Nanos::from_millis(10));
+        server.peer(0).says = [SETTINGS, REPLY_1].concat().leak();
+        engine.exchange_ready(key);
+        assert_eq!((engine.streams.len(), waiting(&engine)), (2, 0), "the reply made room");
+        server.peer(0).says = REPLY_3;
+        engine.exchange_ready(key);
+        server.clock.advance(Nanos::from_millis(10));
+        server.peer(0).says = REPLY_5_GOAWAY;
+        engine.exchange_ready(key);
+        // The third request was due at 2 ms, and its reply came at 22.5 ms. Its connection takes no more.
+        assert!(engine.metrics.recorder.longest() >= Nanos::from_millis(20));
+        assert_eq!((engine.connections.len(), engine.metrics.connections.attempted), (0, 1));
+        engine.start_sessions(engine.clock.now());
+        engine.refill(engine.clock.now());
+        assert_eq!((engine.connections.len(), engine.metrics.connections.attempted), (1, 2));
+        let outcomes = engine.metrics.ledger.all().outcomes();
+        assert_eq!((outcomes.get(record::Outcome::Ok), outcomes.total()), (3, 3), "{outcomes:?}");
     }
 }

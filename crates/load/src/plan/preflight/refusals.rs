@@ -127,7 +127,6 @@ pub(super) fn check_connections(config: &Config, workload: &Workload) -> Result<
         Config { processes: Processes::Pair, .. } => {
             "the connections of a pair have one request each; expected --client s-client".to_owned()
         }
-        Config { streams: Some(_), .. } => "kept connections speak HTTP/1.1; leave --http2 out".to_owned(),
         Config { requests_per_connection: Some(length), .. } => {
             format!(
                 "they carry requests until the server closes them; leave out --requests-per-connection {length}"
