@@ -22,7 +22,8 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Assignment, Config, Link, LinkError, LoadError, Observer, Plan, Process, Processes, Sockets, Stop, Url,
+    Assignment, Config, Link, LinkError, LoadError, Observer, Plan, Process, Processes, Replay, Sockets,
+    Stop, Url,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
@@ -265,9 +266,29 @@ fn check_rate(flags: &LoadFlags) -> Result<(), Exit> {
         (Client::Open | Client::Pair, Some(rate)) if arrivals.has_own_rate() => {
             format!("--rate {rate}: {arrivals} has rates of its own; leave --rate out")
         }
-        _ => return Ok(()),
+        _ => return check_times(flags),
     };
     Err(Exit::Usage(wrong))
+}
+
+/// Refuses other times for requests that have times of their own. Those of a recording can be left out.
+fn check_times(flags: &LoadFlags) -> Result<(), Exit> {
+    let Some(file) = flags.request.requests.as_ref().filter(|file| !file.is_recording()) else {
+        return Ok(());
+    };
+    let has_times = flags.urls.first().is_some_and(|url| file.replay(url).is_some());
+    let given = match flags {
+        LoadFlags { rate: Some(rate), .. } => format!("--rate {rate}"),
+        LoadFlags { client: Client::Closed, .. } => "--client closed".to_owned(),
+        LoadFlags { arrivals, .. } if *arrivals != Process::constant() => format!("--arrivals {arrivals}"),
+        _ => return Ok(()),
+    };
+    if !has_times {
+        return Ok(());
+    }
+    Err(Exit::Usage(format!(
+        "{given}: the requests of --requests have times of their own (\"at\"); leave {given} out"
+    )))
 }
 
 /// Refuses output formats that only a run can fill.
@@ -355,6 +376,7 @@ fn title(flags: &LoadFlags) -> String {
         if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
     let how = match flags.client {
         Client::Open | Client::Pair if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
+        Client::Open | Client::Pair if replay(flags).is_some() => "requests at their own times".to_owned(),
         Client::Open | Client::Pair => match pending(flags) {
             Some(connects) => format!("{connects} connects pending"),
             None => {
@@ -371,11 +393,22 @@ fn title(flags: &LoadFlags) -> String {
 /// The connects of an S-client without a rate.
 fn pending(flags: &LoadFlags) -> Option<NonZeroU32> {
     match flags.sockets {
-        Sockets::AtMost(connects) if flags.rate.is_none() && flags.arrivals == Process::constant() => {
+        Sockets::AtMost(connects)
+            if flags.rate.is_none() && flags.arrivals == Process::constant() && replay(flags).is_none() =>
+        {
             Some(connects)
         }
         _ => None,
     }
+}
+
+/// The times of the requests in --requests, if the run makes them then.
+fn replay(flags: &LoadFlags) -> Option<Replay> {
+    let LoadFlags { client: Client::Open | Client::Pair, rate: None, arrivals, urls, .. } = flags else {
+        return None;
+    };
+    let file = flags.request.requests.as_ref().filter(|_| *arrivals == Process::constant())?;
+    file.replay(urls.first()?)
 }
 
 fn configuration(flags: LoadFlags) -> Config {
@@ -384,7 +417,8 @@ fn configuration(flags: LoadFlags) -> Config {
             Some(connects) => ::load::Client::Pending { connects },
             None => {
                 let rate = flags.rate.unwrap_or(RATE);
-                ::load::Client::SClient { rate, arrivals: flags.arrivals, sockets }
+                let arrivals = replay(&flags).map_or(flags.arrivals, |replay| Process::replay(&replay));
+                ::load::Client::SClient { rate, arrivals, sockets }
             }
         },
         (Client::Closed, Sockets::Auto) => ::load::Client::Closed { clients: CLOSED_CLIENTS },

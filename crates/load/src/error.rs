@@ -76,7 +76,7 @@ pub enum LoadError {
         why: String,
     },
     /// A setting that requests of a file with values, captures or an order do not support.
-    #[error("--requests with values to fill in, captures or sessions: {why}")]
+    #[error("--requests with values to fill in, captures, sessions or times: {why}")]
     Script {
         /// The setting and the accepted value.
         why: String,

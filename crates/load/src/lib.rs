@@ -77,6 +77,6 @@ pub use plan::tempo::Tempo;
 pub use plan::tls::{ClientIdentity, TlsOptions, TlsVersion, Trust};
 pub use plan::window::Window;
 pub use plan::workload::{
-    self, Body, DataFile, DataOrder, Field, FileError, Form, Length, Method, RequestFile, Spec, Think,
+    self, Body, DataFile, DataOrder, Field, FileError, Form, Length, Method, Replay, RequestFile, Spec, Think,
 };
 pub use usertcp::{LinkError, SourceNet};

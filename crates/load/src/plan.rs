@@ -240,6 +240,10 @@ impl Plan {
         arrivals.hurst(*rate, self.config.window().until, self.config.seed)
     }
 
+    fn recording_remark(&self) -> Option<String> {
+        self.config.requests.as_ref()?.remark(&self.config.urls[0])
+    }
+
     fn arrivals_remark(&self) -> Option<String> {
         let Client::SClient { arrivals, .. } = &self.config.client else { return None };
         arrivals.remark(self.config.window())

@@ -66,6 +66,8 @@ fn folder() -> (TempDir, Vec<u8>) {
     write("client.key", key.as_bytes());
     write("body.json", br#"{"name": "tea"}"#);
     write("requests.jsonl", br#"{"path": "/items", "name": "list"}"#);
+    write("replay.jsonl", br#"{"path": "/items", "at": 0.5}"#);
+    write("access.log", b"::1 - - [10/Oct/2000:13:55:36 -0700] \"GET / HTTP/1.1\" 200 5\n");
     write("session.jsonl", br#"[{"path": "/login", "body": {"user": "{{user}}"}}]"#);
     write("users.csv", b"user,password\nann,red\n");
     (folder, run)
@@ -76,6 +78,10 @@ fn documented_commands_are_accepted() {
     let (folder, result) = folder();
     let nobodys = closed_port();
     let url = format!("http://{}", nobodys.local_addr().unwrap());
+    let request = serde_json::json!({"method": "GET", "url": format!("{url}/")});
+    let entry = serde_json::json!({"startedDateTime": "2026-01-01T10:00:00Z", "request": request});
+    let archive = serde_json::json!({"log": {"entries": [entry]}});
+    fs::write(folder.path().join("page.har"), archive.to_string()).unwrap();
     for (page, least) in PAGES {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
         let commands = commands(&fs::read_to_string(path).unwrap());

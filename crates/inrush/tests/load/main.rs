@@ -22,6 +22,7 @@ mod pair;
 mod planning;
 mod pooled;
 mod processes;
+mod replays;
 mod stacks;
 mod watching;
 

@@ -22,7 +22,8 @@ fn check_sharing(flags: &[&str], over_http2: u64) {
     files.write("index.html", b"hello");
     let mut server = Server::start(&files.root(), &["--arch=sped"]);
     let url = format!("http://{}/index.html", server.address);
-    let run = ["load", &url, "--warmup=500ms", "--duration=1s", "--rate=200", "--connections=20", "--output=json"];
+    let run =
+        ["load", &url, "--warmup=500ms", "--duration=1s", "--rate=200", "--connections=20", "--output=json"];
     let result = written(&[&run[..], flags].concat());
     let result: Value = serde_json::from_slice(&result).unwrap();
     assert_eq!(result["offered"], 200, "{result:#}");

@@ -24,11 +24,14 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(super) fn start_session(&mut self, intended: Nanos) {
         let workload = self.settings.workload;
         let mut draws = Draws::new(self.session_seeds.next_u64());
-        let (mut requests, request) = workload.begin(&mut draws);
+        let lane = self.settings.lane;
+        let number = self.sessions * u64::from(lane.count) + u64::from(lane.index);
+        self.sessions += 1;
+        let (mut requests, request) = workload.begin(number, &mut draws);
         if self.schedule.is_in_mid_session() {
             requests = draws.between(1, requests.into()) as u32;
         }
-        let story = self.story(&draws);
+        let story = workload.script().map(|script| Box::new(Story::new(script, &draws, number)));
         let measured = self.settings.counted.contains(intended);
         let mut session = Session {
             left: requests,
@@ -53,15 +56,6 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         if self.assign(session, now) {
             self.metrics.recorder.late(lateness, measured);
         }
-    }
-
-    /// The state of a new session whose requests have bytes of their own.
-    fn story(&mut self, draws: &Draws) -> Option<Box<Story>> {
-        let script = self.settings.workload.script()?;
-        let lane = self.settings.lane;
-        let number = self.sessions * u64::from(lane.count) + u64::from(lane.index);
-        self.sessions += 1;
-        Some(Box::new(Story::new(script, draws, number)))
     }
 
     /// Begins a connect for a session's next request and returns true, or ends the session because of a limit

@@ -12,7 +12,7 @@ use super::session::{Connection, Phase};
 use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
-use crate::measurement::recorder::Correct;
+use crate::measurement::recorder::{Correct, Pieces};
 use crate::measurement::thread_metrics::failures::Failures;
 use crate::plan::expected::Statuses;
 use crate::plan::requests::Workload;

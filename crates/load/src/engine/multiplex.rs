@@ -8,6 +8,7 @@ use http2::client::End;
 
 use super::deadlines::Deadlines;
 use crate::measurement::ledger::Account;
+use crate::measurement::recorder::Pieces;
 use crate::plan::digest::Hasher;
 use crate::plan::requests::RequestId;
 

@@ -9,6 +9,7 @@ use super::Settings;
 use super::multiplex::{Multiplex, Users};
 use crate::engine::wire::Wire;
 use crate::measurement::ledger::Account;
+use crate::measurement::recorder::Pieces;
 use crate::measurement::thread_metrics::failures::Example;
 use crate::plan::digest::Hasher;
 use crate::plan::draws::Draws;

@@ -36,6 +36,7 @@ use super::{Engine, SCRATCH_BYTES};
 use crate::engine::retry_queue::Again;
 use crate::engine::schedule::Busy;
 use crate::engine::transport::Transport;
+use crate::measurement::recorder::Pieces;
 use crate::plan::requests::Workload;
 
 impl Session {

@@ -196,6 +196,27 @@ impl Interval {
     }
 }
 
+/// The times at which the pieces of a reply arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces {
+    pub first: Nanos,
+    last: Nanos,
+    /// The longest time between two of them.
+    pub longest_gap: Nanos,
+}
+
+impl Pieces {
+    /// Notes a piece that arrived at `now`, after those of `earlier`.
+    pub fn after(earlier: Option<Pieces>, now: Nanos) -> Pieces {
+        match earlier {
+            None => Pieces { first: now, last: now, longest_gap: Nanos::ZERO },
+            Some(Pieces { first, last, longest_gap }) => {
+                Pieces { first, last: now, longest_gap: longest_gap.max(now.saturating_sub(last)) }
+            }
+        }
+    }
+}
+
 /// One correct reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Correct {

@@ -33,6 +33,7 @@ use std::sync::Arc;
 use base::{Nanos, PerSecond, Seed};
 
 use crate::plan::window::Window;
+use crate::plan::workload::Replay;
 pub use error::NotAProcess;
 
 /// All processes.
@@ -124,6 +125,16 @@ impl Process {
     /// Evenly spaced sessions.
     pub fn constant() -> Process {
         Process { kind: &constant::KIND, behaviour: Arc::new(constant::Constant) }
+    }
+
+    /// The times of the requests of a file: session by session, in the file's order.
+    pub fn replay(replay: &Replay) -> Process {
+        Process { kind: &trace::REPLAY, behaviour: trace::replay(replay) }
+    }
+
+    /// Returns true for the times of the requests of a file.
+    pub(crate) fn is_replay(&self) -> bool {
+        std::ptr::eq(self.kind, &trace::REPLAY)
     }
 
     /// The texts that select a process, for a line of help.

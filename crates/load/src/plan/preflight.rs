@@ -103,6 +103,7 @@ pub fn prepare(mut config: Config) -> Result<Plan, LoadError> {
         tempo: Tempo::up_to(if is_ours { f64::INFINITY } else { 1.0 }),
         warnings: Vec::new(),
     };
+    plan.warnings.extend(plan.recording_remark());
     plan.warnings.extend(plan.arrivals_remark());
     plan.warnings.extend(plan.above_clean_rate());
     let (connects, clients) = plan.kernel_sockets();

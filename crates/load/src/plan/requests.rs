@@ -26,7 +26,7 @@ use bytes::Bytes;
 use http1::client::{RequestHead, encode_request};
 
 use crate::error::LoadError;
-use crate::plan::config::Config;
+use crate::plan::config::{Client, Config};
 use crate::plan::draws::Draws;
 use crate::plan::expected::Statuses;
 use crate::plan::workload::{Form, Length, Session, Think};
@@ -93,6 +93,8 @@ pub struct Workload {
     places: Vec<Place>,
     choice: Choice,
     script: Option<Script>,
+    /// True if the sessions are made one after the other, each at its time.
+    is_replay: bool,
     /// The properties of each request of a file.
     properties: Vec<Properties>,
     /// The names of requests, each once.
@@ -125,6 +127,7 @@ impl Workload {
             places: Vec::new(),
             choice: Choice::by(std::iter::empty()),
             script: None,
+            is_replay: matches!(&config.client, Client::SClient { arrivals, .. } if arrivals.is_replay()),
             properties: Vec::new(),
             names: Vec::new(),
             length: config.requests_per_connection.clone().unwrap_or(own_length),
@@ -135,7 +138,7 @@ impl Workload {
             None => workload.take_urls(config),
             Some(file) => {
                 let refuse = |why| LoadError::Requests { file: file.path().display().to_string(), why };
-                workload.take_file(config, &file.sessions).map_err(refuse)?;
+                workload.take_file(config, &file.sessions_for(&config.urls[0])).map_err(refuse)?;
             }
         }
         Ok(workload)
@@ -161,7 +164,10 @@ impl Workload {
     }
 
     /// Encodes the requests of a file, or makes a script of them.
-    fn take_file(&mut self, config: &Config, sessions: &[Session]) -> Result<(), String> {
+    fn take_file(&mut self, config: &Config, sessions: &[&Session]) -> Result<(), String> {
+        if sessions.is_empty() {
+            return Err(format!("it has no request to {}", config.urls[0].authority()));
+        }
         let definitions = || sessions.iter().flat_map(|session| &session.requests);
         self.properties = Vec::with_capacity(definitions().count());
         for definition in definitions() {
@@ -179,7 +185,7 @@ impl Workload {
         let mut arena = Vec::new();
         for session in sessions {
             let parts = Parts::of(&session.requests[0], config);
-            let parts = parts.map_err(|why| format!("line {}: {why}", session.line))?;
+            let parts = parts.map_err(|why| format!("{}: {why}", session.position))?;
             self.places.push(encode_parts(&mut arena, &parts, config));
         }
         self.arena = arena.into();
@@ -205,6 +211,11 @@ impl Workload {
     /// The names of requests, by their numbers.
     pub fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Returns true if the requests are made at their own times.
+    pub fn is_replay(&self) -> bool {
+        self.is_replay
     }
 
     /// The number of a request's name.
@@ -264,8 +275,14 @@ impl Workload {
         self.script.as_ref().filter(|script| script.is_ordered)
     }
 
-    /// Draws a session: the number of its requests, and the first.
-    pub fn begin(&self, draws: &mut Draws) -> (u32, RequestId) {
+    /// A session: the number of its requests, and the first. It is drawn, or in a replay the one with this number.
+    pub fn begin(&self, number: u64, draws: &mut Draws) -> (u32, RequestId) {
+        if self.is_replay {
+            return match &self.script {
+                Some(script) => script.session(number),
+                None => (1, RequestId((number % self.places.len() as u64) as u32)),
+            };
+        }
         match self.ordered() {
             Some(script) => script.pick(draws),
             None => {
@@ -410,13 +427,13 @@ pub(crate) mod tests {
     fn hot_and_cold_clients_are_those_of_the_paper() {
         let mut draws = Draws::new(3);
         let hot = workload(&["http://h/"], Spec::Hot, None);
-        assert_eq!(hot.begin(&mut draws).0, 5);
+        assert_eq!(hot.begin(0, &mut draws).0, 5);
         let times: Vec<u64> = (0..1000).map(|_| hot.think_time(RequestId(0), &mut draws).0).collect();
         let mean_ms = times.iter().sum::<u64>() as f64 / 1e9;
         assert!(times.iter().all(|time| *time <= 20_000_000) && (mean_ms - 10.0).abs() < 1.0, "{mean_ms}");
         let cold = workload(&["http://h/"], Spec::Cold, None);
         assert_eq!(
-            (cold.begin(&mut draws).0, cold.think_time(RequestId(0), &mut draws)),
+            (cold.begin(0, &mut draws).0, cold.think_time(RequestId(0), &mut draws)),
             (20, Nanos::from_secs(5))
         );
         assert_eq!(
@@ -469,7 +486,7 @@ pub(crate) mod tests {
     fn a_given_length_replaces_the_workloads_own() {
         let long = workload(&["http://h/"], Spec::OnePacket, Some("5..15".parse().unwrap()));
         let mut draws = Draws::new(3);
-        let lengths: Vec<u32> = (0..1000).map(|_| long.begin(&mut draws).0).collect();
+        let lengths: Vec<u32> = (0..1000).map(|_| long.begin(0, &mut draws).0).collect();
         assert!(lengths.contains(&5) && lengths.contains(&15));
         assert!(lengths.iter().all(|length| (5..=15).contains(length)));
         assert_eq!(long.mean_session_length(), 10.0);
@@ -526,7 +543,7 @@ pub(crate) mod tests {
         assert_eq!((all.mean_session_length(), all.mean_thinking()), (2.0, Nanos::SECOND));
         let mut draws = Draws::new(5);
         for _ in 0..100 {
-            let (requests, first) = all.begin(&mut draws);
+            let (requests, first) = all.begin(0, &mut draws);
             assert!([(3, RequestId(0)), (1, RequestId(3))].contains(&(requests, first)));
             assert_eq!(all.next(RequestId(0), &mut draws), RequestId(1));
         }

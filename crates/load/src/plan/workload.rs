@@ -5,11 +5,12 @@
 //! To add a workload: a variant of [`Spec`], its text, and its paths.
 //!
 //! The modules: `form` holds method, fields and content; `specweb` is the SPECweb99-like file set, `urls` a
-//! list from a file. `file` reads the requests of --requests, and `data` the values of --data.
+//! list from a file. `file` reads the requests of --requests, at the times of `recorded_time`, and `data` the values of --data.
 
 mod data;
 mod file;
 mod form;
+pub(crate) mod recorded_time;
 pub mod specweb;
 mod urls;
 
@@ -23,7 +24,7 @@ use crate::plan::draws::Draws;
 use crate::plan::target::Url;
 pub(crate) use data::{Data, OWN_NAMES};
 pub(crate) use file::{Address, Capture, Content, Definition, Session};
-pub use file::{DataFile, DataOrder, FileError, RequestFile};
+pub use file::{DataFile, DataOrder, FileError, Replay, RequestFile};
 pub use form::{Body, Field, Form, Method};
 pub use urls::UrlList;
 

@@ -50,11 +50,13 @@ pub struct RequestFlags {
     #[arg(long, value_name = "WORKLOAD", default_value = "one-packet", help_heading = REQUESTS, verbatim_doc_comment)]
     pub workload: Spec,
 
-    /// Requests from a file of JSON Lines: a line is a request {...}, or a session [{...}, ...] that makes its requests in order
+    /// Requests from a file: JSON Lines (a request {...} or a session [{...}, ...] on each), FILE.har, or an access log
     ///
     /// A request has a path below the URL, and may have method, headers, body (text, @FILE or JSON), weight, expect (statuses),
-    /// expect_text, think and capture. vegeta's JSON targets have a url. capture takes values from a reply for later requests
+    /// expect_text, think, at and capture. vegeta's JSON targets have a url. capture takes values from a reply for later requests
     /// of the session: {"token": "/auth/token", "next": "header:Location"}. A session keeps its cookies.
+    /// at is a time in seconds: the requests are made at their times, in place of --rate. An HTTP archive (FILE.har) and an
+    /// access log have times too; with --rate they are drawn at random, as other requests.
     /// {{NAME}} in a path, header or body is a captured value, a column of --data, counter, random, random:1..100, now or
     /// now_ms.
     #[arg(long, value_name = "FILE", conflicts_with = "body", help_heading = REQUESTS, verbatim_doc_comment)]

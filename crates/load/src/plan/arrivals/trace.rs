@@ -13,7 +13,9 @@ use std::sync::Arc;
 use base::{Nanos, PerSecond, Seed};
 
 use super::{ArrivalProcess, Arrivals, Kind, Lane};
+use crate::plan::workload::recorded_time::logged;
 use crate::plan::window::Window;
+use crate::plan::workload::Replay;
 
 pub(super) const KIND: Kind = Kind {
     form: "trace:FILE",
@@ -24,8 +26,24 @@ pub(super) const KIND: Kind = Kind {
     parse: |file| Ok(Arc::new(Trace::read(file)?)),
 };
 
+/// The kind of [`replay`].
+pub(super) static REPLAY: Kind = Kind {
+    form: "replay",
+    help: "the times of the requests in --requests",
+    has_own_rate: true,
+    reads_file: false,
+    parse: |_| Err("the times belong to --requests FILE".to_owned()),
+};
+
+/// The times of the requests of a file.
+pub(super) fn replay(replay: &Replay) -> Arc<dyn ArrivalProcess> {
+    Arc::new(Trace { form: "replay", path: replay.path.clone(), times: replay.times.clone().into() })
+}
+
 /// A recorded schedule.
 struct Trace {
+    /// The name of the kind.
+    form: &'static str,
     path: PathBuf,
     /// Times since the first session, ascending; at least one.
     times: Arc<[Nanos]>,
@@ -35,7 +53,7 @@ impl Trace {
     /// Reads the file.
     fn read(path: &str) -> Result<Trace, String> {
         let text = std::fs::read_to_string(path).map_err(|cause| format!("cannot read it: {cause}"))?;
-        Ok(Trace { path: PathBuf::from(path), times: parse(&text)?.into() })
+        Ok(Trace { form: "trace", path: PathBuf::from(path), times: parse(&text)?.into() })
     }
 
     fn count(&self, window: Window) -> usize {
@@ -92,7 +110,7 @@ impl ArrivalProcess for Trace {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "trace:{}", Path::display(&self.path))
+        write!(f, "{}:{}", self.form, Path::display(&self.path))
     }
 }
 
@@ -130,25 +148,6 @@ fn spread(times: &mut [f64]) {
     }
 }
 
-/// The time of an access log's line, in seconds since 1970.
-fn logged(line: &str) -> Option<i64> {
-    let time = line.split_once('[')?.1.split_once(']')?.0;
-    let (date, zone) = time.split_once(' ')?;
-    let parts: Vec<&str> = date.split(['/', ':']).collect();
-    let [day, month, year, hour, minute, second] = parts[..] else { return None };
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let month = MONTHS.iter().position(|name| *name == month)? as i64;
-    let number = |text: &str| text.parse::<u16>().ok().map(i64::from);
-    // Days by the formula for a year that begins in March (Hinnant, "chrono-compatible low-level date
-    // algorithms"). The constant for the era cancels: times are relative to the first.
-    let (year, month) = if month < 2 { (number(year)? - 1, month + 10) } else { (number(year)?, month - 2) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + number(day)?;
-    let seconds = ((days * 24 + number(hour)?) * 60 + number(minute)?) * 60 + number(second)?;
-    let offset = i64::from(zone.parse::<i16>().ok()?);
-    Some(seconds - (offset / 100 * 60 + offset % 100) * 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +161,7 @@ mod tests {
         assert_eq!(seconds("10.5\n10.5\n\n12\r\n"), [0.0, 0.0, 1.5]);
         assert_eq!(seconds("-1\n1e0"), [0.0, 2.0]);
         let times: Arc<[Nanos]> = parse("-1e300\n1e300").unwrap().into();
-        let absurd = Trace { path: PathBuf::from("t"), times };
+        let absurd = Trace { form: "trace", path: PathBuf::from("t"), times };
         assert_eq!(
             absurd.peak(PerSecond(0.0), Nanos::MAX, Nanos::SECOND),
             PerSecond(1.0),
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn its_rates_are_those_of_the_recorded_times() {
         let times: Arc<[Nanos]> = parse("0\n1\n1.1\n1.2\n5").unwrap().into();
-        let trace = Trace { path: PathBuf::from("t"), times };
+        let trace = Trace { form: "trace", path: PathBuf::from("t"), times };
         assert_eq!(trace.peak(PerSecond(0.0), Nanos::MAX, Nanos::SECOND), PerSecond(3.0));
         let window = Window { from: Nanos::SECOND, until: Nanos::from_secs(3) };
         assert_eq!(trace.mean(PerSecond(0.0), window), PerSecond(1.5));

@@ -173,6 +173,9 @@ pub(super) fn check_requests(config: &Config, workload: &Workload) -> Result<(),
         (Config { data: Some(_), .. }, None) => {
             "--data has no {{name}} in --requests that uses it; leave it out".to_owned()
         }
+        (Config { requests_per_connection: Some(length), .. }, _) if workload.is_replay() => {
+            format!("requests at their times have one each; leave --requests-per-connection {length} out")
+        }
         (Config { workload: Spec::OnePacket, .. }, None) => return Ok(()),
         (Config { workload, .. }, _) if *workload != Spec::OnePacket => {
             format!("--workload {workload} has requests of its own; leave one of the two out")

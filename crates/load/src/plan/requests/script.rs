@@ -93,7 +93,7 @@ pub(crate) struct Script {
 
 impl Script {
     /// Returns true if these sessions need a script, and not a table.
-    pub fn is_needed(sessions: &[Session]) -> bool {
+    pub fn is_needed(sessions: &[&Session]) -> bool {
         let braces = |text: &str| text.contains("{{");
         sessions.iter().any(|session| {
             session.is_array
@@ -111,7 +111,7 @@ impl Script {
     ///
     /// # Errors
     /// One sentence with the line.
-    pub fn new(config: &Config, sessions: &[Session]) -> Result<Script, String> {
+    pub fn new(config: &Config, sessions: &[&Session]) -> Result<Script, String> {
         let data = config.data.as_ref().map(|file| Arc::clone(&file.data));
         let columns = data.as_ref().map_or(&[][..], |data| data.names());
         let (mut steps, mut starts, mut captured_max) = (Vec::new(), vec![0], 0);
@@ -120,7 +120,7 @@ impl Script {
             for definition in &session.requests {
                 let parts = Parts::of(definition, config);
                 let step = parts.and_then(|parts| step(&parts, &mut names, columns.len()));
-                steps.push(step.map_err(|why| format!("line {}: {why}", session.line))?);
+                steps.push(step.map_err(|why| format!("{}: {why}", session.position))?);
             }
             starts.push(steps.len() as u32);
             captured_max = captured_max.max(names.len() - columns.len());
@@ -142,8 +142,14 @@ impl Script {
 
     /// Draws a session: the number of its requests, and the first.
     pub fn pick(&self, draws: &mut Draws) -> (u32, RequestId) {
-        let session = self.choice.draw(draws);
-        let [start, end] = [session, session + 1].map(|number| self.starts[number]);
+        self.session(self.choice.draw(draws) as u64)
+    }
+
+    /// The session with this number in the file, which begins again after its end: the number of its requests, and the
+    /// first.
+    pub fn session(&self, number: u64) -> (u32, RequestId) {
+        let place = (number % self.choice.count as u64) as usize;
+        let [start, end] = [place, place + 1].map(|place| self.starts[place]);
         (end - start, RequestId(start))
     }
 

@@ -2,6 +2,11 @@
 //!
 //! A line is an object, which is a request, or an array of requests: a session, which makes them in order over one
 //! connection. The whole file is read and checked before the first packet. Mistakes name their line.
+//!
+//! The requests may have times, and are then made at them: `at` in JSON Lines, and those of the recordings in `har` and `log`.
+
+mod har;
+mod log;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use base::Nanos;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -23,7 +29,27 @@ use crate::plan::target::Url;
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestFile {
     path: PathBuf,
-    pub(crate) sessions: Arc<Vec<Session>>,
+    kind: Kind,
+    /// Sessions with times are in the order of these.
+    sessions: Arc<Vec<Session>>,
+    /// The entries of a recording that cannot be made again.
+    left_out: usize,
+}
+
+/// The form of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Lines,
+    Log,
+    Archive,
+}
+
+/// The times of the requests of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    pub(crate) path: PathBuf,
+    /// A time for each session, since the first one.
+    pub(crate) times: Vec<Nanos>,
 }
 
 /// A file of values for the requests, read and checked.
@@ -51,11 +77,29 @@ pub struct FileError {
     why: String,
 }
 
+/// A place in a file, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    Line(usize),
+    Entry(usize),
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Position::Line(number) => write!(f, "line {number}"),
+            Position::Entry(number) => write!(f, "entry {number}"),
+        }
+    }
+}
+
 /// The requests of one line, in order; at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Session {
-    pub line: usize,
+    pub position: Position,
     pub weight: f64,
+    /// The time in seconds, from any epoch.
+    pub at: Option<f64>,
     /// True for an array, whose session keeps cookies.
     pub is_array: bool,
     pub requests: Vec<Definition>,
@@ -103,6 +147,38 @@ pub(crate) enum Capture {
     Pointer(String),
 }
 
+impl Session {
+    /// The time in seconds, from any epoch; 0 without one.
+    fn seconds(&self) -> f64 {
+        self.at.unwrap_or_default()
+    }
+
+    /// Returns true unless the session has the URL of another server than this one.
+    fn is_of(&self, server: &Url) -> bool {
+        self.requests.iter().all(|request| match &request.target {
+            Address::Path(_) => true,
+            Address::Url(url) => url.has_server_of(server),
+        })
+    }
+}
+
+impl Definition {
+    /// A request with nothing but its target.
+    fn new(target: Address) -> Definition {
+        Definition {
+            name: None,
+            method: None,
+            target,
+            fields: Vec::new(),
+            body: None,
+            expect: None,
+            expect_text: None,
+            think: None,
+            capture: Vec::new(),
+        }
+    }
+}
+
 impl Address {
     /// The text of a path, which may have values to fill in.
     pub(crate) fn text(&self) -> Option<&str> {
@@ -125,6 +201,7 @@ struct Line {
     headers: BTreeMap<String, OneOrMore>,
     body: Option<serde_json::Value>,
     weight: Option<f64>,
+    at: Option<f64>,
     expect: Option<serde_json::Value>,
     expect_text: Option<String>,
     think: Option<String>,
@@ -143,6 +220,40 @@ impl RequestFile {
     /// The file's name.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns true for a recording, whose requests can also be made at other times than their own.
+    pub fn is_recording(&self) -> bool {
+        self.kind != Kind::Lines
+    }
+
+    /// The times of the requests to the server of `url`; `None` if the file has none.
+    pub fn replay(&self, url: &Url) -> Option<Replay> {
+        let sessions = self.sessions_for(url);
+        let first = sessions.first()?.at?;
+        let since_first = |session: &&Session| Nanos::from_secs_f64(session.seconds() - first);
+        Some(Replay { path: self.path.clone(), times: sessions.iter().map(since_first).collect() })
+    }
+
+    /// The sessions to the server of `url`. A list for one run has no others; an archive of a browser may.
+    pub(crate) fn sessions_for(&self, url: &Url) -> Vec<&Session> {
+        let all = self.kind != Kind::Archive;
+        self.sessions.iter().filter(|session| all || session.is_of(url)).collect()
+    }
+
+    /// One sentence on the entries of a recording that the run does not make.
+    pub(crate) fn remark(&self, url: &Url) -> Option<String> {
+        let others = self.sessions.len() - self.sessions_for(url).len();
+        let file = self.path.display();
+        let left_out = match self.kind {
+            _ if others + self.left_out == 0 => return None,
+            Kind::Lines => return None,
+            Kind::Log => format!("{} lines of {file} are neither GET nor HEAD", self.left_out),
+            Kind::Archive => {
+                format!("{} entries of {file} are not of {}", others + self.left_out, url.authority())
+            }
+        };
+        Some(format!("{left_out}, and are left out."))
     }
 }
 
@@ -168,8 +279,19 @@ impl FromStr for RequestFile {
 
     /// Reads the file that the text names.
     fn from_str(path: &str) -> Result<RequestFile, FileError> {
-        let sessions = parse(&read(path)?).map_err(|why| FileError { file: path.to_owned(), why })?;
-        Ok(RequestFile { path: path.into(), sessions: Arc::new(sessions) })
+        let text = read(path)?;
+        let is_archive = Path::new(path).extension().is_some_and(|end| end.eq_ignore_ascii_case("har"));
+        let parsed = if is_archive {
+            har::parse(&text).map(|(all, left_out)| (Kind::Archive, all, left_out))
+        } else {
+            parse(&text)
+        };
+        let (kind, sessions, left_out) = parsed
+            .and_then(
+                |parsed| if parsed.1.is_empty() { Err("it has no requests".to_owned()) } else { Ok(parsed) },
+            )
+            .map_err(|why| FileError { file: path.to_owned(), why })?;
+        Ok(RequestFile { path: path.into(), kind, sessions: Arc::new(sessions), left_out })
     }
 }
 
@@ -189,14 +311,22 @@ impl fmt::Display for DataOrder {
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Session>, String> {
-    let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().map(str::trim).enumerate();
-    let session = |(index, text): (usize, &str)| {
-        session(index + 1, text).map_err(|why| format!("line {}: {why}", index + 1))
-    };
-    let sessions: Vec<Session> =
-        lines.filter(|(_, line)| !line.is_empty()).map(session).collect::<Result<_, _>>()?;
-    if sessions.is_empty() { Err("it has no requests".to_owned()) } else { Ok(sessions) }
+/// The sessions of JSON Lines or of a log, and the number of lines without one.
+fn parse(text: &str) -> Result<(Kind, Vec<Session>, usize), String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let lines = text.lines().map(str::trim).enumerate().map(|(index, line)| (index + 1, line));
+    let mut lines = lines.filter(|(_, line)| !line.is_empty()).peekable();
+    if lines.peek().is_some_and(|(_, line)| log::is_log(line)) {
+        return log::parse(lines).map(|(sessions, left_out)| (Kind::Log, sessions, left_out));
+    }
+    let session = |(line, text)| session(line, text).map_err(|why| format!("line {line}: {why}"));
+    let mut sessions: Vec<Session> = lines.map(session).collect::<Result<_, _>>()?;
+    let has_times = sessions.first().is_some_and(|session| session.at.is_some());
+    if let Some(other) = sessions.iter().find(|session| session.at.is_some() != has_times) {
+        return Err(format!("{}: either every line has \"at\", or none", other.position));
+    }
+    sessions.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
+    Ok((Kind::Lines, sessions, 0))
 }
 
 fn session(line: usize, text: &str) -> Result<Session, String> {
@@ -215,8 +345,15 @@ fn session(line: usize, text: &str) -> Result<Session, String> {
     if requests.iter().skip(1).any(|request| request.weight.is_some()) {
         return Err("a session has one weight, that of its first request".to_owned());
     }
+    if requests.iter().skip(1).any(|request| request.at.is_some()) {
+        return Err("a session has one time \"at\", that of its first request".to_owned());
+    }
+    let at = requests[0].at;
+    if at.is_some_and(|at| !at.is_finite()) || (at.is_some() && requests[0].weight.is_some()) {
+        return Err("\"at\" is a number of seconds, and excludes \"weight\"".to_owned());
+    }
     let requests = requests.into_iter().map(definition).collect::<Result<_, _>>()?;
-    Ok(Session { line, weight, is_array, requests })
+    Ok(Session { position: Position::Line(line), weight, at, is_array, requests })
 }
 
 /// The message of the JSON parser, with the column: it knows one line only.
@@ -251,13 +388,13 @@ fn definition(line: Line) -> Result<Definition, String> {
     Ok(Definition {
         name: line.name,
         method: line.method.map(|method| method.parse().map_err(|error| format!("{error}"))).transpose()?,
-        target,
         fields,
         body,
         expect: line.expect.map(statuses).transpose()?,
         expect_text: line.expect_text,
         think: line.think.map(|think| think.parse().map_err(|error| format!("{error}"))).transpose()?,
         capture: capture.collect::<Result<_, String>>()?,
+        ..Definition::new(target)
     })
 }
 
@@ -319,8 +456,8 @@ mod tests {
         let text = r#"{"path": "/a", "weight": 3, "expect": [200, "4xx"]}
 
             [{"method": "POST", "path": "/login", "body": {"user": "{{user}}"}, "capture": {"token": "/token"}}, {"path": "/me"}]"#;
-        let sessions = parse(text).unwrap();
-        assert_eq!((sessions.len(), sessions[0].weight, sessions[1].line), (2, 3.0, 3));
+        let (_, sessions, _) = parse(text).unwrap();
+        assert_eq!((sessions.len(), sessions[0].weight, sessions[1].position), (2, 3.0, Position::Line(3)));
         assert!(!sessions[0].is_array && sessions[1].is_array);
         let [login, me] = &sessions[1].requests[..] else { panic!("{sessions:?}") };
         assert_eq!(login.body, Some(Content::Text(r#"{"user":"{{user}}"}"#.to_owned())));
@@ -333,10 +470,20 @@ mod tests {
     #[test]
     fn targets_of_vegeta_are_requests() {
         let text = r#"{"method":"POST","url":"http://h/a","body":"YT1i","header":{"X-A":["1","2"]}}"#;
-        let sessions = parse(text).unwrap();
+        let (_, sessions, _) = parse(text).unwrap();
         let target = &sessions[0].requests[0];
         assert_eq!(target.body, Some(Content::Bytes(b"a=b".as_slice().into())));
         assert_eq!(target.fields, ["X-A: 1", "X-A: 2"].map(|field| field.parse().unwrap()));
+    }
+
+    #[test]
+    fn requests_with_times_are_in_their_order() {
+        let text = "{\"path\": \"/b\", \"at\": 12.5}\n[{\"path\": \"/a\", \"at\": 10}, {\"path\": \"/c\"}]";
+        let (kind, sessions, left_out) = parse(text).unwrap();
+        let file = RequestFile { path: "f".into(), kind, sessions: Arc::new(sessions), left_out };
+        let replay = file.replay(&"http://h/".parse().unwrap()).unwrap();
+        assert_eq!(replay.times, [Nanos::ZERO, Nanos::from_millis(2_500)]);
+        assert_eq!(file.sessions[0].requests[0].target, Address::Path("/a".to_owned()));
     }
 
     #[test]
@@ -352,7 +499,11 @@ mod tests {
             ("{\"path\": \"/\", \"expect\": 99}", "line 1: expect: '99' is not a list of final statuses"),
             ("{\"path\": \"/\", \"capture\": {\"a\": \"b\"}}", "line 1: 'b' is not a place in a reply"),
             ("{\"path\": \"/\", \"body\": \"@/no/such\"}", "line 1: body '@/no/such' cannot be read"),
-            ("\n", "it has no requests"),
+            (
+                "{\"path\": \"/\", \"at\": 1}\n{\"path\": \"/\"}",
+                "line 2: either every line has \"at\", or none",
+            ),
+            ("{\"path\": \"/\", \"at\": 1, \"weight\": 2}", "line 1: \"at\" is a number of seconds"),
         ] {
             let found = parse(text).unwrap_err();
             assert!(found.starts_with(told), "{text}: {found}");
