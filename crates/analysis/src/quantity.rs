@@ -33,10 +33,11 @@ pub fn quantity(experiment: &Experiment, name: &str) -> Quantity {
 /// Returns `Some(true)` if more of a metric is better, `Some(false)` if it is worse, and `None` if it is neither.
 pub fn direction(name: &str) -> Option<bool> {
     const BETTER: [&str; 5] = ["replies_per_s", "goodput_per_s", "capacity_per_s", "good_share", "fairness"];
-    const WORSE: [&str; 9] = [
+    const WORSE: [&str; 10] = [
         "latency_ms_",
         "service_latency_ms_",
         "first_byte_ms_",
+        "gap_ms_",
         "connect_ms_",
         "drops_",
         "server_us_per_reply",

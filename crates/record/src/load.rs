@@ -410,6 +410,9 @@ pub struct LoadResult {
     /// Time from sending a request to the first byte of its correct reply. The last byte's time is `latency_sent_ns`.
     #[serde(default)]
     pub first_byte_ns: Latency,
+    /// Longest time between two pieces of a correct reply; 0 for one that came in one piece.
+    #[serde(default)]
+    pub gap_ns: Latency,
     /// Time from connect() to an established connection, of all attempts.
     pub connect_ns: Latency,
     /// Time from a session's schedule to its connect().

@@ -97,10 +97,14 @@ fn latencies(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         ("intended", result.latency_intended_ns),
         ("first byte", result.first_byte_ns),
         ("sent", result.latency_sent_ns),
+        ("gap", result.gap_ns),
         ("connect", result.connect_ns),
         ("lateness", Latency::from(result.lateness_ns)),
     ] {
-        quantiles(out, name, &latency)?;
+        // Whole replies in one piece have no gaps to show.
+        if name != "gap" || latency.answered.max > 0 {
+            quantiles(out, name, &latency)?;
+        }
     }
     let latency = &result.latency_intended_ns;
     if latency.unanswered > 0 {

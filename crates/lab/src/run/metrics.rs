@@ -54,6 +54,7 @@ pub fn of_load(seen: &Seen, capacity_per_s: Option<f64>) -> Metrics {
     latency(&mut metrics, "latency_ms", &load.latency_intended_ns.answered);
     latency(&mut metrics, "service_latency_ms", &load.latency_sent_ns.answered);
     latency(&mut metrics, "first_byte_ms", &load.first_byte_ns.answered);
+    latency(&mut metrics, "gap_ms", &load.gap_ns.answered);
     latency(&mut metrics, "connect_ms", &load.connect_ns.answered);
     if load.lateness_ns.count > 0 {
         metrics.insert("lateness_ms_p99".to_owned(), load.lateness_ns.p99 as f64 / 1e6);

@@ -94,7 +94,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             unsent: 0,
             http2: None,
             example: Example::default(),
-            first_byte: None,
+            pieces: None,
         };
         self.connections.add_connecting(connection, now.saturating_add(self.settings.connect_timeout));
         self.metrics.opened(self.connections.len());

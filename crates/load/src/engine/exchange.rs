@@ -24,7 +24,7 @@ pub(super) const READS_PER_TURN: usize = 4;
 pub(super) struct Times {
     pub intended: Nanos,
     pub sent: Nanos,
-    pub first_byte: Nanos,
+    pub pieces: Pieces,
     pub last_byte: Nanos,
 }
 
@@ -79,8 +79,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let accepted = own.unwrap_or(&self.settings.expected.status);
         let known = (accepted, &self.metrics.failures);
         let received = read(&mut self.transport, connection, known, &mut self.scratch);
-        if connection.first_byte.is_none() && connection.reader.is_within_reply() {
-            connection.first_byte = Some(self.clock.now());
+        if matches!(received, Received::Part(_)) && connection.reader.is_within_reply() {
+            connection.pieces = Some(Pieces::after(connection.pieces, self.clock.now()));
         }
         let sent = self.after_handshake(key).unwrap_or(sent);
         match received {
@@ -113,7 +113,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let persistent = reply.persistent && !connection.is_sending();
         let (workload, session) = (self.settings.workload, &mut connection.session);
         let (intended, digest) = (session.intended, connection.hasher.finish());
-        let first_byte = connection.first_byte.take().unwrap_or(now);
+        let pieces = Pieces::after(connection.pieces.take(), now);
         self.metrics.failures.enter(reply.status, &mut connection.example);
         let statuses = workload.statuses(session.request);
         let mut outcome = self.settings.expected.outcome(reply, digest, statuses);
@@ -124,7 +124,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             outcome = Outcome::WrongBody;
         }
         self.metrics.named(workload.name_of(session.request), outcome, intended, now);
-        self.enter_reply(reply, outcome, Times { intended, sent, first_byte, last_byte: now });
+        self.enter_reply(reply, outcome, Times { intended, sent, pieces, last_byte: now });
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.session.left -= 1;
         if let Some(account) = connection.session.account.take() {
@@ -135,14 +135,15 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Enters a complete reply in the histograms.
     pub(super) fn enter_reply(&mut self, reply: &Reply, outcome: Outcome, times: Times) {
-        let Times { intended, sent, first_byte, last_byte } = times;
+        let Times { intended, sent, pieces, last_byte } = times;
         self.metrics.recorder.reply(last_byte, intended, reply.status);
         if outcome == Outcome::Ok {
             let latency_intended = last_byte.saturating_sub(intended);
             let correct = Correct {
                 latency_intended,
                 latency_sent: last_byte.saturating_sub(sent),
-                first_byte: first_byte.saturating_sub(sent),
+                first_byte: pieces.first.saturating_sub(sent),
+                longest_gap: pieces.longest_gap,
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
@@ -267,23 +268,25 @@ pub(super) fn transmit<T: Transport>(
     Ok(sent)
 }
 
-/// Reads until a reply is complete, no more bytes are available, or the turn is over.
+/// Reads until a reply is complete, no more bytes are available, or the turn is over. Returns a part if it read any bytes.
 fn read<T: Transport>(
     transport: &mut T,
     connection: &mut Connection<T::Socket>,
     (accepted, known): (&Statuses, &Failures),
     scratch: &mut [u8],
 ) -> Received {
+    let mut read = Received::Nothing;
     for _ in 0..READS_PER_TURN {
         let Connection { wire, reader, hasher, session, example, .. } = &mut *connection;
         let ears =
             Ears { hasher, story: session.story.as_deref_mut(), example: Some((example, accepted, known)) };
         match receive(transport, wire, reader, ears, scratch) {
-            Received::Part(bytes) if bytes == scratch.len() => {}
+            Received::Part(bytes) if bytes == scratch.len() => read = Received::Part(bytes),
+            Received::Nothing => break,
             other => return other,
         }
     }
-    Received::Nothing
+    read
 }
 
 #[cfg(test)]

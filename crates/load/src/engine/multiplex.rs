@@ -34,8 +34,8 @@ pub(super) struct Stream {
     pub request: RequestId,
     pub intended: Nanos,
     pub sent: Nanos,
-    /// The time at which the head of the reply came, if content follows it.
-    pub first_byte: Option<Nanos>,
+    /// The pieces in which the reply has come; `None` before the first one.
+    pub pieces: Option<Pieces>,
     pub retries: u32,
     /// The time from this request's end to the next one of the same closed-loop user.
     pub think: Nanos,

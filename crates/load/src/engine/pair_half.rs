@@ -148,7 +148,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             reader,
             hasher: self.settings.expected.hasher(),
             example: Example::default(),
-            first_byte: None,
+            pieces: None,
             is_kept: false,
             has_replied: false,
             unsent,

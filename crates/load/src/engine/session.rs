@@ -92,8 +92,8 @@ pub(super) struct Connection<S> {
     pub hasher: Hasher,
     /// The reply under way, if it is the first failed one of its kind.
     pub example: Example,
-    /// The time at which the reply under way began.
-    pub first_byte: Option<Nanos>,
+    /// The pieces in which the reply under way has come; `None` before the first one.
+    pub pieces: Option<Pieces>,
     /// True for a connection that requests share: it stays open after its session.
     pub is_kept: bool,
     /// True after a reply on this connection. If the server then closes it before another reply begins, the

@@ -132,15 +132,16 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 Err(outcome) => return Err(outcome),
             };
             let is_more = bytes.len() == SCRATCH_BYTES;
-            let (streams, clock) = (&mut self.streams, &self.clock);
+            let (streams, now) = (&mut self.streams, self.clock.now());
             let told = http2.client.receive(bytes, |event| match event {
                 Event::Head(stream) => {
                     if let Some(stream) = streams.get_mut(stream) {
-                        stream.first_byte = Some(clock.now());
+                        stream.pieces = Some(Pieces::after(None, now));
                     }
                 }
                 Event::Content(stream, content) => {
                     if let Some(stream) = streams.get_mut(stream) {
+                        stream.pieces = Some(Pieces::after(stream.pieces, now));
                         stream.hasher.update(content);
                     }
                 }
@@ -217,7 +218,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             request,
             intended,
             sent: now,
-            first_byte: None,
+            pieces: None,
             retries,
             think,
             hasher,
@@ -293,9 +294,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 let digest = stream.hasher.finish();
                 let statuses = self.settings.workload.statuses(stream.request);
                 let outcome = self.settings.expected.outcome(&reply, digest, statuses);
-                let Stream { intended, sent, first_byte, .. } = stream;
-                let first_byte = first_byte.unwrap_or(now);
-                self.enter_reply(&reply, outcome, Times { intended, sent, first_byte, last_byte: now });
+                let Stream { intended, sent, pieces, .. } = stream;
+                let pieces = pieces.unwrap_or_else(|| Pieces::after(None, now));
+                self.enter_reply(&reply, outcome, Times { intended, sent, pieces, last_byte: now });
                 (outcome, Some(reply.status))
             }
             End::Malformed => (Outcome::Malformed, None),

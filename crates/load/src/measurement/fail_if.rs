@@ -5,7 +5,7 @@
 //! - `p50 p90 p95 p99 p99.9 max mean`: latency from the intended time (a time), of all requests that were
 //!   due. A request without a correct reply counts as longer than any bound. In `mean` it counts as the longest
 //!   time that the run could have seen, so the mean is a lower bound. The prefixes `sent-`,
-//!   `first-byte-`, `connect-` and `lateness-` select other distributions.
+//!   `first-byte-`, `gap-`, `connect-` and `lateness-` select other distributions.
 //! - `offered retries sent replies goodput`: requests per second (a rate).
 //! - `errors`: requests without a correct reply when the run ended ([`LoadResult::failed`]).
 //!   The value is a count, or with `%` a share of the offered requests.
@@ -78,13 +78,15 @@ enum Times {
     Intended,
     Sent,
     FirstByte,
+    Gap,
     Connect,
     Lateness,
 }
 
-const TIMES: [(&str, Times); 5] = [
+const TIMES: [(&str, Times); 6] = [
     ("sent-", Times::Sent),
     ("first-byte-", Times::FirstByte),
+    ("gap-", Times::Gap),
     ("connect-", Times::Connect),
     ("lateness-", Times::Lateness),
     ("", Times::Intended),
@@ -292,6 +294,7 @@ fn latency_of(result: &LoadResult, times: Times) -> Latency {
         Times::Intended => result.latency_intended_ns,
         Times::Sent => result.latency_sent_ns,
         Times::FirstByte => result.first_byte_ns,
+        Times::Gap => result.gap_ns,
         Times::Connect => result.connect_ns,
         Times::Lateness => Latency::from(result.lateness_ns),
     }

@@ -39,6 +39,9 @@ pub struct Totals {
     /// From the time the request was sent to the first byte of the reply.
     #[serde(with = "crate::measurement::histograms::exact")]
     pub first_byte: Histogram<u64>,
+    /// Between two pieces of a reply, the longest time of each.
+    #[serde(with = "crate::measurement::histograms::exact")]
+    pub gap: Histogram<u64>,
     /// From connect() to established.
     #[serde(with = "crate::measurement::histograms::exact")]
     pub connect: Histogram<u64>,
@@ -69,6 +72,7 @@ impl Default for Totals {
             latency_intended: exact(),
             latency_sent: exact(),
             first_byte: exact(),
+            gap: exact(),
             connect: exact(),
             lateness: exact(),
             unanswered: 0,
@@ -90,6 +94,7 @@ impl Totals {
             (&mut self.latency_intended, &other.latency_intended),
             (&mut self.latency_sent, &other.latency_sent),
             (&mut self.first_byte, &other.first_byte),
+            (&mut self.gap, &other.gap),
             (&mut self.connect, &other.connect),
             (&mut self.lateness, &other.lateness),
         ];
@@ -226,6 +231,8 @@ pub struct Correct {
     pub latency_sent: Nanos,
     /// From the time it was sent to the reply's first byte.
     pub first_byte: Nanos,
+    /// The longest time between two pieces of the reply.
+    pub longest_gap: Nanos,
     /// Bytes of content.
     pub content_bytes: u64,
     /// True for a reply within its deadline, or without a deadline.
@@ -307,6 +314,7 @@ impl Recorder {
             self.totals.latency_intended.saturating_record(reply.latency_intended.0);
             self.totals.latency_sent.saturating_record(reply.latency_sent.0);
             self.totals.first_byte.saturating_record(reply.first_byte.0);
+            self.totals.gap.saturating_record(reply.longest_gap.0);
         }
         if self.window.contains(now) {
             self.totals.good += u64::from(reply.in_time);
@@ -368,6 +376,7 @@ mod tests {
             latency_intended: Nanos(2_000),
             latency_sent: Nanos(1_000),
             first_byte: Nanos(500),
+            longest_gap: Nanos(400),
             content_bytes: 10,
             in_time: true,
         };
@@ -378,6 +387,7 @@ mod tests {
         assert_eq!((totals.good, totals.content_bytes), (1, 10));
         assert_eq!((totals.latency_intended.len(), totals.latency_sent.max()), (1, 1_000));
         assert_eq!((totals.first_byte.len(), totals.first_byte.max()), (1, 500));
+        assert_eq!((totals.gap.len(), totals.gap.max()), (1, 400));
     }
 
     #[test]
@@ -389,6 +399,7 @@ mod tests {
             latency_intended: late,
             latency_sent: late,
             first_byte: late,
+            longest_gap: Nanos::ZERO,
             content_bytes: 10,
             in_time: true,
         };

@@ -8,6 +8,7 @@ use record::{Distribution, Latency, LoadResult, Manifest};
 
 use crate::measurement::assembly::Assembly;
 use crate::measurement::conclusion;
+use crate::measurement::recorder::Totals;
 use crate::measurement::thread_metrics::ThreadReport;
 use crate::measurement::thread_metrics::named::Named;
 use crate::measurement::verdict::{self, Evidence, LATENESS_P99_MAX};
@@ -86,12 +87,7 @@ pub(crate) fn result(
             given_up,
         },
         connections,
-        handshakes: plan.tls.as_ref().map(|_| Handshakes {
-            full: totals.handshakes_full,
-            resumed: totals.handshakes_resumed,
-            full_per_s: rate(totals.handshakes_full),
-            resumed_per_s: rate(totals.handshakes_resumed),
-        }),
+        handshakes: plan.tls.as_ref().map(|_| handshakes(&totals, rate)),
         target_per_s: target_per_s(plan, share),
         offered_per_s: rate(all.offered()),
         sent_per_s: rate(totals.sent),
@@ -102,6 +98,7 @@ pub(crate) fn result(
         latency_intended_ns: times.intended,
         latency_sent_ns: times.sent,
         first_byte_ns: times.first_byte,
+        gap_ns: times.gap,
         connect_ns: times.connect,
         lateness_ns: Distribution::from(&totals.lateness),
         generator_cpu: if duration_s > 0.0 { cpu.as_secs_f64() / duration_s } else { 0.0 },
@@ -115,6 +112,16 @@ pub(crate) fn result(
     };
     judge(plan, &mut result, aside);
     result
+}
+
+/// The TLS handshakes; `rate` turns a count into events a second.
+fn handshakes(totals: &Totals, rate: impl Fn(u64) -> f64) -> Handshakes {
+    Handshakes {
+        full: totals.handshakes_full,
+        resumed: totals.handshakes_resumed,
+        full_per_s: rate(totals.handshakes_full),
+        resumed_per_s: rate(totals.handshakes_resumed),
+    }
 }
 
 /// What the verdict needs beside the figures.
@@ -179,6 +186,7 @@ struct Times {
     intended: Latency,
     sent: Latency,
     first_byte: Latency,
+    gap: Latency,
     connect: Latency,
 }
 
@@ -191,6 +199,7 @@ impl Times {
             intended: Latency::new(&totals.latency_intended, totals.unanswered, beyond.0),
             sent: Latency::new(&totals.latency_sent, totals.unanswered, beyond.0),
             first_byte: Latency::new(&totals.first_byte, totals.unanswered, beyond.0),
+            gap: Latency::new(&totals.gap, totals.unanswered, beyond.0),
             connect: Latency::new(&totals.connect, not_established, plan.config.connect_timeout.0),
         }
     }

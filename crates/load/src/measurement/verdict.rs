@@ -282,6 +282,7 @@ pub(crate) mod tests {
             latency_intended_ns: Latency::default(),
             latency_sent_ns: Latency::default(),
             first_byte_ns: Latency::default(),
+            gap_ns: Latency::default(),
             connect_ns: Latency::default(),
             lateness_ns: Distribution::default(),
             generator_cpu: 0.0,

@@ -112,8 +112,13 @@ fn first_byte_of_a_streamed_reply_has_its_own_time() {
     let (first, last) = (result.first_byte_ns, result.latency_sent_ns);
     assert_eq!((first.answered.count, first.unanswered), (last.answered.count, last.unanswered));
     assert!(last.p50 >= Some(pause.0) && first.p50 < last.p50, "{first:?} {last:?}");
+    let gap = result.gap_ns;
+    // The pieces are sent a pause apart. A busy client may be late to read the first one.
+    assert!(gap.p50 >= Some(pause.0 / 2) && gap.p50 <= last.max, "{gap:?} {last:?}");
+    assert_eq!((gap.answered.count, gap.unanswered), (last.answered.count, last.unanswered));
     let whole = run(config(&Server::replying(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")));
     assert_eq!(whole.first_byte_ns.answered.count, whole.latency_sent_ns.answered.count);
+    assert_eq!(whole.gap_ns.p50, Some(0), "a reply in one piece has no gap");
 }
 
 #[test]

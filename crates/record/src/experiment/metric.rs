@@ -50,7 +50,7 @@ const fn is(name: &'static str, title: &'static str, unit: Unit) -> Metric {
 }
 
 /// All metrics with fixed names, in the order they are shown.
-pub const METRICS: [Metric; 56] = [
+pub const METRICS: [Metric; 59] = [
     is("offered_per_s", "offered requests/s", Unit::PerSecond),
     is("sent_per_s", "sent requests/s", Unit::PerSecond),
     is("replies_per_s", "replies/s", Unit::PerSecond),
@@ -73,6 +73,9 @@ pub const METRICS: [Metric; 56] = [
     is("first_byte_ms_mean", "mean time to the first byte, ms", Unit::Milliseconds),
     is("first_byte_ms_p50", "median time to the first byte, ms", Unit::Milliseconds),
     is("first_byte_ms_p99", "99th percentile of the time to the first byte, ms", Unit::Milliseconds),
+    is("gap_ms_mean", "mean longest gap within a reply, ms", Unit::Milliseconds),
+    is("gap_ms_p50", "median longest gap within a reply, ms", Unit::Milliseconds),
+    is("gap_ms_p99", "99th percentile of the longest gap within a reply, ms", Unit::Milliseconds),
     is("connect_ms_mean", "mean connect time, ms", Unit::Milliseconds),
     is("connect_ms_p50", "median connect time, ms", Unit::Milliseconds),
     is("connect_ms_p99", "99th percentile of connect time, ms", Unit::Milliseconds),

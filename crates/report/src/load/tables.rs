@@ -51,6 +51,7 @@ pub fn latency(result: &LoadResult) -> Table {
         ("latency from the intended time", result.latency_intended_ns),
         ("latency from sending", result.latency_sent_ns),
         ("first byte from sending", result.first_byte_ns),
+        ("longest gap within a reply", result.gap_ns),
         ("connect", result.connect_ns),
         ("lateness of the generator", Latency::from(result.lateness_ns)),
     ];

@@ -151,8 +151,9 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             let correct = Correct {
                 latency_intended,
                 latency_sent: now.saturating_sub(connection.sent),
-                // Populations have no figure of it.
+                // Populations have no figures of these.
                 first_byte: now.saturating_sub(connection.sent),
+                longest_gap: Nanos::ZERO,
                 content_bytes: reply.body_bytes,
                 in_time: self.settings.expected.in_time(latency_intended),
             };
