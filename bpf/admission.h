@@ -7,6 +7,8 @@
  *       │
  *    interval = 0? ── yes ──────────────────────────────> passed ───> the kernel's SYN queue
  *       │ no                                                ^   ^
+ *    limits outdated? ── yes ───────────────────────────> passed, because their writer has stopped
+ *       │ no
  *    may be ahead of the rate by: burst / 4 if its identity was refused before
  *       │                         burst / 2 if its client takes more than an eighth of the rate
  *       │                         burst     otherwise
@@ -70,7 +72,9 @@ struct queue {
     u64 theoretical_arrival_ns;
     /* 1 if only SYNs that were refused before are refused again. */
     u64 new_are_free;
-    u64 rest_of_line[4];
+    /* The time after which nothing is refused, because whoever sets the limits has stopped. */
+    u64 until_ns;
+    u64 rest_of_line[3];
 };
 
 struct counters {
@@ -249,7 +253,7 @@ inlined bool has_room(const struct syn *syn, u32 identity, struct queue *queue, 
     struct limits limits = {ktime_get_ns(), interval, READ_ONCE(queue->burst_ns)};
     struct trace trace = trace_of(identity);
     struct filters *filters = map_lookup(&refused, &trace.word);
-    if (!filters)
+    if (!filters || limits.now > READ_ONCE(queue->until_ns))
         return true;
     u64 span = limits.now >> 32;
     bool again = holds(READ_ONCE(filters->of_span[span & 1]), span, trace.bits) ||

@@ -64,6 +64,7 @@ const LONGEST: Nanos = Nanos::from_secs(3600);
 const INTERVAL: usize = 0;
 const BURST: usize = 1;
 const NEW_ARE_FREE: usize = 3;
+const UNTIL: usize = 4;
 const PASSED: usize = 0;
 const DROPPED: usize = 1;
 
@@ -72,6 +73,9 @@ const DROPPED: usize = 1;
 pub enum Hook {
     /// Traffic control: on every kind of device, beside other programs. Needs Linux 6.6.
     Tc,
+    /// Traffic control that answers a refused SYN with a reset, so that the client fails at once. A SYN with IP options
+    /// is dropped.
+    TcReset,
     /// XDP: cheaper if the device's driver runs it. Takes one program per device, and only Ethernet devices.
     Xdp,
 }
@@ -104,6 +108,9 @@ pub struct Limits {
     pub burst: Nanos,
     /// True to refuse only SYNs that were refused before.
     pub new_are_free: bool,
+    /// The time of CLOCK_MONOTONIC from which on everything is admitted; `None` for never. A writer that stops then refuses
+    /// nobody for long.
+    pub until: Option<Nanos>,
 }
 
 /// A program that is attached to a device.
@@ -183,10 +190,17 @@ impl Admission {
             return Err(BpfError::TooMany { what: "admission by accept queue", limit: QUEUES });
         }
         let object = match hook {
-            Hook::Tc => TC,
+            Hook::Tc | Hook::TcReset => TC,
             Hook::Xdp => XDP,
         };
         let (count, cpus) = (queues.count as u32, processors()?);
+        let mut constants = vec![
+            ("queue_count", count),
+            ("processor_count", cpus),
+            ("salt", queues.salt),
+            ("exempt_networks", exempt.count()),
+        ];
+        constants.extend((hook == Hook::TcReset).then_some(("resets", 1)));
         let mut loaded = object.load_with(
             |loader| {
                 loader
@@ -194,15 +208,10 @@ impl Admission {
                     .map_max_entries("counters", count * cpus)
                     .map_max_entries("processors", cpus);
             },
-            &[
-                ("queue_count", count),
-                ("processor_count", cpus),
-                ("salt", queues.salt),
-                ("exempt_networks", exempt.count()),
-            ],
+            &constants,
         )?;
         match hook {
-            Hook::Tc => tc::load(&mut loaded, object.name)?,
+            Hook::Tc | Hook::TcReset => tc::load(&mut loaded, object.name)?,
             Hook::Xdp => xdp::load(&mut loaded)?,
         }
         exempt.fill(&mut loaded)?;
@@ -299,7 +308,9 @@ impl Admission {
     /// [`BpfError::Kernel`] without tcx (Linux 6.6); [`BpfError::Occupied`] and [`BpfError::NotEthernet`] for XDP.
     pub fn attach(&mut self, device: &Link) -> Result<Attached, BpfError> {
         let (link, how) = match self.hook {
-            Hook::Tc => (tc::attach(&self.loaded, TC.name, device, AttachPoint::TcIngress)?, "tc"),
+            Hook::Tc | Hook::TcReset => {
+                (tc::attach(&self.loaded, TC.name, device, AttachPoint::TcIngress)?, "tc")
+            }
             Hook::Xdp => match xdp::attach(&self.loaded, device)? {
                 (link, Mode::Driver) => (link, "XDP in the driver"),
                 (link, Mode::Generic) => (link, "generic XDP"),
@@ -355,6 +366,7 @@ impl LimitTable {
     /// If the queue does not exist.
     pub fn limit(&self, queue: usize, limits: &Limits) {
         let words = self.words(queue);
+        words[UNTIL].store(limits.until.map_or(u64::MAX, |until| until.0), Ordering::Relaxed);
         words[NEW_ARE_FREE].store(limits.new_are_free.into(), Ordering::Relaxed);
         words[BURST].store(limits.burst.min(LONGEST).0, Ordering::Relaxed);
         words[INTERVAL].store(limits.interval.clamp(Nanos(1), LONGEST).0, Ordering::Relaxed);

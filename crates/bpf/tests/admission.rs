@@ -42,7 +42,7 @@ fn admission(hook: Hook) -> Option<Admission> {
 
 /// Limits the one queue by its bucket alone.
 fn limit(admission: &Admission, interval: Nanos, burst: Nanos) {
-    admission.table().limit(0, &Limits { interval, burst, new_are_free: false });
+    admission.table().limit(0, &Limits { interval, burst, new_are_free: false, until: None });
 }
 
 /// Tells whether the packet passes.
@@ -170,7 +170,9 @@ fn refused_syns_keep_to_the_rate_beside_free_ones() {
         };
         limit(&admission, MINUTE, Nanos(0));
         assert_eq!(passed(1..11), 1);
-        admission.table().limit(0, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: true });
+        admission
+            .table()
+            .limit(0, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: true, until: None });
         assert_eq!(passed(2..11), 1);
         assert_eq!(passed(1000..2000), 1000, "they take tokens while there are some");
         assert_eq!(passed(3..11), 0);
@@ -191,10 +193,14 @@ fn greedy_client_leaves_tokens_to_others() {
             }
         };
         // The first client uses up its allowance, which holds for all queues.
-        admission.table().limit(0, &Limits { interval: MINUTE * 10, burst: Nanos(0), new_are_free: false });
+        admission
+            .table()
+            .limit(0, &Limits { interval: MINUTE * 10, burst: Nanos(0), new_are_free: false, until: None });
         send(1, 1..200);
         let before = admission.table().totals(1).passed;
-        admission.table().limit(1, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: false });
+        admission
+            .table()
+            .limit(1, &Limits { interval: MINUTE, burst: MINUTE * 4, new_are_free: false, until: None });
         let passed = || admission.table().totals(1).passed - before;
         // Other ports than before, as the first ones are remembered.
         send(1, 1000..2000);
@@ -228,7 +234,9 @@ fn refused_syns_are_remembered_with_few_mix_ups() {
         let began = RealClock::new();
         let from = began.now();
         assert_eq!(syns(REFUSED).filter(|syn| passes(&admission, hook, syn)).count(), 1);
-        admission.table().limit(0, &Limits { interval: MINUTE, burst: Nanos(0), new_are_free: true });
+        admission
+            .table()
+            .limit(0, &Limits { interval: MINUTE, burst: Nanos(0), new_are_free: true, until: None });
         let again = syns(REFUSED).filter(|syn| passes(&admission, hook, syn)).count();
         let new =
             syns_from([10, 9, 8, 6].into(), 0..REFUSED).filter(|syn| !passes(&admission, hook, syn)).count();
@@ -249,7 +257,7 @@ fn each_queue_has_limits_and_counts_of_its_own() {
         let evenly = Queues { count: 3, cpus: Vec::new(), salt: 5 };
         let Some(mut admission) = or_skip(Admission::load(hook, &evenly)) else { return };
         admission.add_listener(v4()).unwrap();
-        let limits = Limits { interval: MINUTE, burst: Nanos(0), new_are_free: false };
+        let limits = Limits { interval: MINUTE, burst: Nanos(0), new_are_free: false, until: None };
         admission.table().limit(1, &limits);
         let passed = syns(CLIENTS as u16).filter(|syn| passes(&admission, hook, syn)).count() as u64;
         let [first, second, third] = [0, 1, 2].map(|queue| admission.table().totals(queue));

@@ -174,7 +174,7 @@ fn passes(guard: &Guard, address: SocketAddr) -> bool {
 
 /// Limits that have one token in a minute.
 fn one_token() -> Limits {
-    Limits { interval: Nanos::from_secs(60), burst: Nanos(0), new_are_free: false }
+    Limits { interval: Nanos::from_secs(60), burst: Nanos(0), new_are_free: false, until: None }
 }
 
 #[test]

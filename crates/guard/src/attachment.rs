@@ -15,6 +15,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use base::Nanos;
 use bpf::Exempt;
 use bpf::admission::{self, Admission};
 use bpf::device::Bound;
@@ -28,6 +29,9 @@ use crate::cgroup::Hierarchy;
 use crate::owner::{Holding, cgroup_of};
 use crate::sink::Sink;
 use crate::target::Place;
+
+/// The time for which a bucket keeps its limits after the guard's last tick. A guard that is stopped refuses nobody for longer.
+const LASTING: Nanos = Nanos::SECOND;
 
 /// The signals that the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +61,30 @@ pub enum HookChoice {
     Sink,
 }
 
+impl HookChoice {
+    /// The hook that refuses so; traffic control where any hook may be taken.
+    ///
+    /// # Errors
+    /// [`GuardError::CannotReset`].
+    fn able_to(self, refusal: Refusal) -> Result<HookChoice, GuardError> {
+        match (self, refusal) {
+            (hook, Refusal::Drop) | (hook @ HookChoice::Tc, Refusal::Reset) => Ok(hook),
+            (HookChoice::Auto, Refusal::Reset) => Ok(HookChoice::Tc),
+            _ => Err(GuardError::CannotReset),
+        }
+    }
+}
+
+/// The answer to a refused SYN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refusal {
+    /// None: the client's kernel tries again after a second.
+    #[default]
+    Drop,
+    /// A reset: the client fails at once, as at a closed port. Only traffic control can send one.
+    Reset,
+}
+
 /// The choices behind an attachment.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
@@ -64,6 +92,8 @@ pub struct Wanted {
     pub signal: SignalChoice,
     /// The hook; `None` refuses nothing.
     pub hook: Option<HookChoice>,
+    /// The answer to a refused SYN.
+    pub refusal: Refusal,
     /// Networks that are never refused.
     pub exempt: Exempt,
     /// A number that strangers cannot know.
@@ -117,8 +147,9 @@ impl Attachment {
             folders: Vec::new(),
             without_requests: None,
         };
+        let hook = wanted.hook.map(|hook| hook.able_to(wanted.refusal)).transpose()?;
         attachment.watch(found)?;
-        if let Some(hook) = wanted.hook {
+        if let Some(hook) = hook {
             attachment.refuse_by(hook, found)?;
         }
         Ok(attachment)
@@ -149,9 +180,12 @@ impl Attachment {
     fn refuse_by(&mut self, choice: HookChoice, found: Found<'_>) -> Result<(), GuardError> {
         self.hook = Some(match (choice, &self.programs) {
             (HookChoice::Auto | HookChoice::Cgroup, Some(programs)) => {
-                Refuser::Cgroup(BucketHook::new("cgroup", programs.table().clone(), 0))
+                Refuser::Cgroup(BucketHook::new("cgroup", programs.table().clone(), 0).lasting(LASTING))
             }
-            (HookChoice::Tc, _) => self.on_devices(admission::Hook::Tc, "tc", found)?,
+            (HookChoice::Tc, _) => match self.wanted.refusal {
+                Refusal::Drop => self.on_devices(admission::Hook::Tc, "tc", found)?,
+                Refusal::Reset => self.on_devices(admission::Hook::TcReset, "tc", found)?,
+            },
             (HookChoice::Xdp, _) => self.on_devices(admission::Hook::Xdp, "XDP", found)?,
             (HookChoice::Auto, None) => self.beside(found).map_err(|error| GuardError::NoHook {
                 cgroup: self.without_requests.clone().unwrap_or_default(),
@@ -174,7 +208,7 @@ impl Attachment {
             found.place.within(|| Admission::of_addresses(hook, salt, exempt, bound))??;
         let devices = attached.into_iter().map(|attached| attached.device).collect();
         Ok(Refuser::Devices(
-            BucketHook::new(name, admission.table().clone(), 0),
+            BucketHook::new(name, admission.table().clone(), 0).lasting(LASTING),
             Box::new(admission),
             devices,
         ))

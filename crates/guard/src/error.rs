@@ -67,6 +67,11 @@ pub enum GuardError {
     /// A sink refuses by a hash.
     #[error("--allow needs the hook cgroup, tc or xdp: a sink cannot make exceptions")]
     SinkExempts,
+    /// Only one hook can answer.
+    #[error(
+        "--refuse rst needs the hook tc: at a cgroup, in XDP and beside a sink a refused SYN can only be dropped"
+    )]
+    CannotReset,
     /// No visible process holds the listener.
     #[error("a sink needs a copy of the listener, and no visible process holds it: run the guard as root")]
     SinkNoOwner,

@@ -155,11 +155,143 @@ fn nginx_is_guarded_through_a_reload() {
         assert!(lines.iter().any(|line| line.contains("have changed")), "{lines:?}");
         assert_eq!(guard.status().state, "open");
     }
-    let asked = |status: &Status| status.requests.clone().unwrap_or_default().asked;
-    let before = asked(&guard.status());
-    request(running.address);
-    tick_until(&mut guard, |status| asked(status) > before);
+    check_guarded(&mut guard, running.address);
     guard.close();
+}
+
+/// Requests counted so far.
+fn asked(status: &Status) -> u64 {
+    status.requests.clone().unwrap_or_default().asked
+}
+
+/// Checks that the guard is open and counts another request.
+fn check_guarded(guard: &mut Guard, address: SocketAddr) {
+    assert_eq!(guard.status().state, "open");
+    let before = asked(&guard.status());
+    request(address);
+    tick_until(guard, |status| asked(status) > before);
+}
+
+#[test]
+fn nginx_is_guarded_from_four_workers_to_one() {
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let config = nginx(folder.path(), port, 4, "");
+    let log = folder.path().join("error");
+    let arguments = ["-c", &config, "-e", log.to_str().unwrap(), "-p", folder.path().to_str().unwrap()];
+    let Some(running) = start("nginx", &arguments, port) else { return };
+    let Some(mut guard) = guard(running.address, SignalChoice::Requests) else { return };
+    check_guarded(&mut guard, running.address);
+    let children = || {
+        let pid = running.child.id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        text.split_whitespace().count()
+    };
+    nginx(folder.path(), port, 1, "");
+    running.child.signal(rustix::process::Signal::HUP).unwrap();
+    tick_until(&mut guard, |_| children() == 1);
+    assert_eq!(guard.status().listeners, 1, "the same listener");
+    check_guarded(&mut guard, running.address);
+    guard.close();
+}
+
+/// A server that has left its parent, by the file with its process number. Ends with this value.
+struct Daemon(std::path::PathBuf);
+
+impl Daemon {
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(std::fs::read_to_string(&self.0).ok()?.trim().parse().ok()?)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(pid) = self.pid() {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+}
+
+#[test]
+fn nginx_is_guarded_through_an_upgrade() {
+    use rustix::process::{Signal, kill_process, test_kill_process};
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let config = nginx(folder.path(), port, 1, "");
+    // In the foreground it ignores the signal for an upgrade.
+    let text = std::fs::read_to_string(&config).unwrap().replace("daemon off; ", "");
+    std::fs::write(&config, text).unwrap();
+    let log = folder.path().join("error");
+    let arguments = ["-c", &config, "-e", log.to_str().unwrap(), "-p", folder.path().to_str().unwrap()];
+    let Some(running) = start("nginx", &arguments, port) else { return };
+    let daemon = Daemon(folder.path().join("pid"));
+    let Some(mut guard) = guard(running.address, SignalChoice::Requests) else { return };
+    check_guarded(&mut guard, running.address);
+    let old = daemon.pid().unwrap();
+    daemon.signal(Signal::USR2);
+    tick_until(&mut guard, |_| daemon.pid().is_some_and(|pid| pid != old));
+    kill_process(old, Signal::QUIT).unwrap();
+    tick_until(&mut guard, |_| test_kill_process(old).is_err());
+    check_guarded(&mut guard, running.address);
+    daemon.signal(Signal::QUIT);
+    let lines = tick_until(&mut guard, |status| status.state == "gone");
+    assert!(lines.iter().any(|line| line.contains("is gone")), "{lines:?}");
+    guard.close();
+}
+
+#[test]
+fn server_in_another_cgroup_is_guarded_again() {
+    let Some(root) = std::fs::read_to_string("/proc/mounts").ok().and_then(|mounts| {
+        let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        fields.find(|fields| fields[2] == "cgroup2").map(|fields| std::path::PathBuf::from(fields[1]))
+    }) else {
+        return println!("skipped: no cgroup2 hierarchy is mounted");
+    };
+    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
+    let groups = ["first", "second"].map(|name| root.join(format!("inrush-test-{port}-{name}")));
+    let mut guarded = None;
+    for group in &groups {
+        if let Err(error) = std::fs::create_dir(group) {
+            return println!("skipped: cannot make a cgroup: {error}");
+        }
+        let serve = "exec python3 -m http.server --bind 127.0.0.1 -d";
+        let script = format!(
+            "echo $$ > {}/cgroup.procs && {serve} {} {port}",
+            group.display(),
+            folder.path().display()
+        );
+        let running = start("sh", &["-c", &script], port);
+        let running = running.expect("every machine has a shell");
+        let mut guard = match guarded.take() {
+            None => match guard(running.address, SignalChoice::Requests) {
+                Some(guard) => guard,
+                None => return remove(&groups),
+            },
+            Some(mut guard) => {
+                tick_until(&mut guard, |status| status.state == "open");
+                guard
+            }
+        };
+        assert!(guard.description().contains(group.to_str().unwrap()), "{}", guard.description());
+        check_guarded(&mut guard, running.address);
+        drop(running);
+        tick_until(&mut guard, |status| status.state == "gone");
+        remove(std::slice::from_ref(group));
+        guarded = Some(guard);
+    }
+}
+
+/// Removes cgroups, which the kernel allows once their processes have ended.
+fn remove(groups: &[std::path::PathBuf]) {
+    for group in groups.iter().filter(|group| group.exists()) {
+        let clock = RealClock::new();
+        let until = clock.now() + PATIENCE;
+        while std::fs::remove_dir(group).is_err() && clock.now() < until {
+            sys::poll::wait(&mut [], Some(Nanos::from_millis(10))).unwrap();
+        }
+    }
 }
 
 #[test]

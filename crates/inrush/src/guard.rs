@@ -9,14 +9,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use ::guard::{Exempt, Guard, GuardError, HookChoice, Place, Server, Settings, SignalChoice, Status, Wanted};
+use ::guard::{
+    Exempt, Guard, GuardError, HookChoice, Place, Refusal, Server, Settings, SignalChoice, Status, Wanted,
+};
 use ::server::{Page, Shown};
 use base::{Clock, Nanos, RealClock, lock};
 use sys::process::{Program, Streams};
 use sys::say;
 use sys::signal::{self, Signal};
 
-use crate::cli::{AllowedNetwork, GuardFlags, GuardHook, GuardOutput, GuardSignal};
+use crate::cli::{AllowedNetwork, GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
 use crate::exit::Exit;
 use crate::output;
 use table::Table;
@@ -75,11 +77,15 @@ fn settings(flags: &GuardFlags) -> Result<Settings, Exit> {
         GuardSignal::Requests => SignalChoice::Requests,
         GuardSignal::Queue => SignalChoice::Queue,
     };
+    let refusal = match flags.refuse {
+        GuardRefusal::Drop => Refusal::Drop,
+        GuardRefusal::Rst => Refusal::Reset,
+    };
     let networks = flags.allow.iter().map(|AllowedNetwork(address, prefix)| (*address, *prefix)).collect();
     let exempt = Exempt::new(networks).map_err(|error| Exit::Usage(format!("--allow: {error}")))?;
     let hook = (!flags.observe).then_some(hook);
     let salt = RandomState::new().hash_one(0) as u32;
-    Ok(Settings { target: flags.queue_target, wanted: Wanted { signal, hook, exempt, salt } })
+    Ok(Settings { target: flags.queue_target, wanted: Wanted { signal, hook, refusal, exempt, salt } })
 }
 
 /// Finds the listener and begins to guard it. Waits for the listener of a started server. `None` if the user ended the
@@ -205,9 +211,10 @@ impl Started {
 fn exit(error: GuardError) -> Exit {
     let message = error.to_string();
     match error {
-        GuardError::NoAddress | GuardError::ManyPorts { .. } | GuardError::SinkExempts => {
-            Exit::Usage(message)
-        }
+        GuardError::NoAddress
+        | GuardError::ManyPorts { .. }
+        | GuardError::SinkExempts
+        | GuardError::CannotReset => Exit::Usage(message),
         GuardError::NoServer(_) | GuardError::NoListener { .. } => Exit::Unreachable(message),
         _ => Exit::Failed(message),
     }

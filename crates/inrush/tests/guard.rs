@@ -113,3 +113,48 @@ fn figures_are_served_as_metrics_and_json() {
     child.signal(Signal::TERM).unwrap();
     while child.wait(Nanos::SECOND).unwrap().is_none() {}
 }
+
+/// The guard as a user without rights, with these capabilities. `None` where that cannot be tested.
+fn as_nobody(capabilities: &str, arguments: &[&str]) -> Option<Output> {
+    let (Some(setpriv), true) = (sys::process::find_program("setpriv"), rustix::process::geteuid().is_root())
+    else {
+        println!("skipped: needs root and setpriv");
+        return None;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    // The folder of our program may be closed to others.
+    let program = folder.path().join("inrush");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let rights = [format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")];
+    let mut command = Command::new(setpriv);
+    command.args(user).args(rights).arg(program).arg("guard").args(arguments);
+    Some(command.timeout(std::time::Duration::from_secs(60)).output().unwrap())
+}
+
+#[test]
+fn user_without_rights_is_told_what_is_missing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let Some(output) = as_nobody("-all", &[&address]) else { return };
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("nothing here can refuse connections") && said.contains("CAP_BPF"), "{said}");
+}
+
+#[test]
+fn ambient_capabilities_are_enough_to_guard() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // The started server ends at once, and the guard with it.
+    let arguments = [&*address, "--signal=requests", "--hook=cgroup", "--output=json", "--", "true"];
+    let Some(output) = as_nobody("+bpf,+net_admin", &arguments) else { return };
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("no cgroup2 hierarchy") {
+        return println!("skipped: {said}");
+    }
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!((&status["hook"], &status["state"]), (&Value::from("cgroup"), &Value::from("open")), "{said}");
+}

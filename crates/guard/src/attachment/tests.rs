@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use base::{Clock, Nanos, PerSecond, RealClock};
+use bpf::admission::Limits;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sys::netlink::{Route, SocketDiagnostics};
 use sys::netns::NetworkNamespace;
@@ -30,30 +31,53 @@ fn choice(name: &str) -> HookChoice {
 
 /// Attaches to the listeners at an address of this namespace.
 fn attach(hook: HookChoice, address: SocketAddr) -> Result<Attachment, GuardError> {
+    let signal = if hook == HookChoice::Sink { SignalChoice::Queue } else { SignalChoice::Auto };
+    attach_as(&Wanted { signal, hook: Some(hook), ..Wanted::default() }, address)
+}
+
+fn attach_as(wanted: &Wanted, address: SocketAddr) -> Result<Attachment, GuardError> {
     let place = Place { address: address.to_string().parse().unwrap(), namespace: None };
     let listeners = SocketDiagnostics::open()?.listeners(address.port())?;
     let inodes: Vec<u32> = listeners.iter().map(|listener| listener.inode).collect();
     let holdings: Vec<Holding> = holders(&inodes).into_values().flatten().collect();
-    let signal = if hook == HookChoice::Sink { SignalChoice::Queue } else { SignalChoice::Auto };
-    let wanted = Wanted { signal, hook: Some(hook), ..Wanted::default() };
-    Attachment::make(&wanted, Found { place: &place, listeners: &listeners, holdings: &holdings })
+    Attachment::make(wanted, Found { place: &place, listeners: &listeners, holdings: &holdings })
 }
 
-/// Refuses nearly everything and waits to be killed. Prints a line when it has begun, and when it has refused.
+/// Admits nearly nothing.
+fn refuse(attachment: &mut Attachment) {
+    let (rate, all) = (PerSecond(0.001), overload::Admission::ALL);
+    let nothing = overload::Admission { rate, share: 1e-9, new_are_free: false, ..all };
+    attachment.hook().unwrap().admit(&nothing).unwrap();
+}
+
+/// Makes limits last for ever, so that only the end of the attachment ends them.
+fn last_for_ever(attachment: &Attachment) {
+    let limits =
+        Limits { interval: Nanos::from_secs(1000), burst: Nanos::ZERO, new_are_free: false, until: None };
+    match &attachment.hook {
+        Some(Refuser::Cgroup(_)) => attachment.programs.as_ref().unwrap().table().limit(0, &limits),
+        Some(Refuser::Devices(_, admission, _)) => admission.table().limit(0, &limits),
+        _ => {}
+    }
+}
+
+/// Refuses nearly everything and waits for its end. Prints a line when it has begun, and when it has refused.
 fn hold(order: &str) {
-    let (hook, address) = order.split_once(' ').unwrap();
+    let [end, hook, address] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let mut attachment = match attach(choice(hook), address.parse().unwrap()) {
         Ok(attachment) => attachment,
         Err(error) => return println!("skipped: {error}"),
     };
-    let (rate, all) = (PerSecond(0.001), overload::Admission::ALL);
-    let nothing = overload::Admission { rate, share: 1e-9, new_are_free: false, ..all };
-    attachment.hook().unwrap().admit(&nothing).unwrap();
+    refuse(&mut attachment);
     println!("attached");
     let clock = RealClock::new();
     let until = clock.now() + PATIENCE;
     while attachment.syns().1 == 0 && clock.now() < until {
+        refuse(&mut attachment);
         sys::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+    }
+    if end == "kill" {
+        last_for_ever(&attachment);
     }
     println!("refused {}", attachment.syns().1);
     std::io::stdout().flush().unwrap();
@@ -73,22 +97,32 @@ fn knock(address: SocketAddr) -> Vec<std::os::fd::OwnedFd> {
     (0..4).map(connect).collect()
 }
 
-#[test]
-fn killed_guards_leave_every_hook_open() {
+/// A network namespace with loopback; `None` where this user may not make one.
+fn namespace() -> Option<NetworkNamespace> {
+    match NetworkNamespace::create() {
+        Ok(here) => {
+            here.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
+            Some(here)
+        }
+        Err(error) => {
+            println!("skipped: no network namespaces here: {error}");
+            None
+        }
+    }
+}
+
+/// A guard in a process of its own refuses, and ends so. Everybody must be admitted then.
+fn check_end(test: &str, end: &str, hooks: &[&str]) {
     if let Ok(order) = std::env::var(HOLD) {
         return hold(&order);
     }
-    let here = match NetworkNamespace::create() {
-        Ok(here) => here,
-        Err(error) => return println!("skipped: no network namespaces here: {error}"),
-    };
-    here.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
-    for hook in ["cgroup", "tc", "xdp", "sink"] {
+    let Some(here) = namespace() else { return };
+    for hook in hooks {
         let listener = here.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         let mut child = Program::new(sys::process::this_program().unwrap())
-            .arguments(["--exact", "attachment::tests::killed_guards_leave_every_hook_open", "--nocapture"])
-            .environment(HOLD, format!("{hook} {address}"))
+            .arguments(["--exact", &format!("attachment::tests::{test}"), "--nocapture"])
+            .environment(HOLD, format!("{end} {hook} {address}"))
             .in_namespace(Some(here.as_fd()))
             .start()
             .unwrap();
@@ -103,11 +137,68 @@ fn killed_guards_leave_every_hook_open() {
         let waiting = here.enter(|| knock(address)).unwrap();
         let refused = lines.find(|line| line.contains("refused")).unwrap_or_default();
         assert!(refused.starts_with("refused ") && refused != "refused 0", "{hook}: {refused}");
-        child.kill().unwrap();
-        while child.wait(Nanos::SECOND).unwrap().is_none() {}
+        if end == "kill" {
+            child.kill().unwrap();
+            while child.wait(Nanos::SECOND).unwrap().is_none() {}
+        } else {
+            child.signal(rustix::process::Signal::STOP).unwrap();
+        }
         drop(waiting);
         let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(30)).unwrap();
         here.enter(|| (0..16).for_each(|_| drop(connect()))).unwrap();
+        let _ = child.kill();
+    }
+}
+
+#[test]
+fn killed_guards_leave_every_hook_open() {
+    check_end("killed_guards_leave_every_hook_open", "kill", &["cgroup", "tc", "xdp", "sink"]);
+}
+
+#[test]
+fn limits_of_stopped_guards_run_out() {
+    // The program of a sink has no clock.
+    check_end("limits_of_stopped_guards_run_out", "stop", &["cgroup", "tc", "xdp"]);
+}
+
+#[test]
+fn refused_clients_are_reset_on_request() {
+    let Some(here) = namespace() else { return };
+    let enter = |work: &mut (dyn FnMut() + Send)| here.enter(work).unwrap();
+    enter(&mut || {
+        for bind in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(bind) else {
+                println!("skipped: no address for {bind}");
+                continue;
+            };
+            let address = listener.local_addr().unwrap();
+            let wanted =
+                Wanted { hook: Some(HookChoice::Auto), refusal: Refusal::Reset, ..Wanted::default() };
+            let mut attachment = match attach_as(&wanted, address) {
+                Ok(attachment) => attachment,
+                Err(error) => return println!("skipped: {error}"),
+            };
+            assert_eq!(attachment.hook_name(), "tc");
+            let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(30));
+            connect().unwrap();
+            refuse(&mut attachment);
+            last_for_ever(&attachment);
+            let refused = (0..20).find_map(|_| connect().err()).expect("the bucket has few tokens");
+            assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{bind}: {refused}");
+            attachment.hook().unwrap().admit(&overload::Admission::ALL).unwrap();
+            connect().unwrap();
+        }
+    });
+}
+
+#[test]
+fn other_hooks_cannot_reset() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for hook in [HookChoice::Cgroup, HookChoice::Xdp, HookChoice::Sink] {
+        let signal = SignalChoice::Queue;
+        let wanted = Wanted { signal, hook: Some(hook), refusal: Refusal::Reset, ..Wanted::default() };
+        let error = attach_as(&wanted, listener.local_addr().unwrap()).err().unwrap().to_string();
+        assert!(error.starts_with("--refuse rst needs the hook tc"), "{error}");
     }
 }
 

@@ -38,6 +38,15 @@ pub enum GuardHook {
     Sink,
 }
 
+/// Answers of the guard to a refused connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuardRefusal {
+    /// None: the client tries again after a second
+    Drop,
+    /// A reset: the client, or its load balancer, fails at once; hook tc
+    Rst,
+}
+
 /// Formats of the guard's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GuardOutput {
@@ -112,6 +121,10 @@ pub struct GuardFlags {
     /// Where connections are refused
     #[arg(long, value_name = "HOOK", default_value = "auto", help_heading = "Refusing")]
     pub hook: GuardHook,
+
+    /// The answer to a refused connection
+    #[arg(long, value_name = "ANSWER", default_value = "drop", help_heading = "Refusing")]
+    pub refuse: GuardRefusal,
 
     /// Never refuse clients of this network, such as health checks; repeatable
     #[arg(long, value_name = "NET", help_heading = "Refusing")]

@@ -31,7 +31,7 @@ fn check(files: &Files, config: &str) -> String {
 
 /// The units in a folder of their own, with our program in place of the installed one.
 fn units(files: &Files) -> Vec<PathBuf> {
-    ["inrush@.service", "inrush@.socket"]
+    ["inrush@.service", "inrush@.socket", "inrush-guard@.service"]
         .map(|name| {
             let mut unit = read(&format!("packaging/{name}"));
             if name.ends_with("service") {

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use base::{Clock, Nanos, RealClock};
 use bpf::admission::{LimitTable, Limits};
 
 use super::{Admission, Hook};
@@ -13,12 +14,19 @@ pub struct BucketHook {
     queue: usize,
     /// True while the queue has limits.
     limits: bool,
+    /// The time for which limits hold; `None` for ever.
+    lasting: Option<Nanos>,
 }
 
 impl BucketHook {
     /// The hook of one of the table's queues. `name` says where the program is.
     pub fn new(name: &'static str, table: LimitTable, queue: usize) -> BucketHook {
-        BucketHook { name, table, queue, limits: false }
+        BucketHook { name, table, queue, limits: false, lasting: None }
+    }
+
+    /// Makes limits end by themselves. [`Hook::admit`] renews them. So a process that is stopped refuses nobody for longer.
+    pub fn lasting(self, time: Nanos) -> BucketHook {
+        BucketHook { lasting: Some(time), ..self }
     }
 }
 
@@ -34,6 +42,7 @@ impl Hook for BucketHook {
                 interval: admission.interval(),
                 burst: admission.burst_time(),
                 new_are_free: admission.new_are_free,
+                until: self.lasting.map(|time| RealClock::new().now() + time),
             };
             self.table.limit(self.queue, &limits);
         } else if self.limits {

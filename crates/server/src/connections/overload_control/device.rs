@@ -48,7 +48,7 @@ impl DeviceHooks {
         salt: u32,
     ) -> Result<(DeviceHooks, Vec<Attached>), String> {
         let name = match hook {
-            admission::Hook::Tc => "tc",
+            admission::Hook::Tc | admission::Hook::TcReset => "tc",
             admission::Hook::Xdp => "XDP",
         };
         let cpus = match routing {
