@@ -48,7 +48,7 @@ impl Remarks {
     /// The name of the file.
     pub const FILE: &'static str = "remarks.toml";
 
-    /// Reads the remarks in a folder; there are none without the file.
+    /// Reads the remarks in a folder. A folder without the file has no remarks.
     ///
     /// # Errors
     /// The file cannot be read or is no file of remarks. The error names it.

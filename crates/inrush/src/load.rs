@@ -22,7 +22,7 @@ use std::io;
 use std::num::NonZeroU32;
 
 use ::load::{
-    Assignment, Config, Link, LinkError, LoadError, Observer, Plan, Process, Processes, Replay, Sockets,
+    Assignment, Config, Link, LinkError, LoadError, Observer, Plan, Process, Processes, RequestFile, Sockets,
     Stop, Url,
 };
 use base::{PerSecond, RealClock};
@@ -276,7 +276,7 @@ fn check_times(flags: &LoadFlags) -> Result<(), Exit> {
     let Some(file) = flags.request.requests.as_ref().filter(|file| !file.is_recording()) else {
         return Ok(());
     };
-    let has_times = flags.urls.first().is_some_and(|url| file.replay(url).is_some());
+    let has_times = flags.urls.first().is_some_and(|url| file.has_times(url));
     let given = match flags {
         LoadFlags { rate: Some(rate), .. } => format!("--rate {rate}"),
         LoadFlags { client: Client::Closed, .. } => "--client closed".to_owned(),
@@ -376,7 +376,7 @@ fn title(flags: &LoadFlags) -> String {
         if flags.urls.len() > 1 { format!(" and {} more", flags.urls.len() - 1) } else { String::new() };
     let how = match flags.client {
         Client::Open | Client::Pair if flags.arrivals.has_own_rate() => flags.arrivals.to_string(),
-        Client::Open | Client::Pair if replay(flags).is_some() => "requests at their own times".to_owned(),
+        Client::Open | Client::Pair if replayed(flags).is_some() => "requests at their own times".to_owned(),
         Client::Open | Client::Pair => match pending(flags) {
             Some(connects) => format!("{connects} connects pending"),
             None => {
@@ -394,7 +394,7 @@ fn title(flags: &LoadFlags) -> String {
 fn pending(flags: &LoadFlags) -> Option<NonZeroU32> {
     match flags.sockets {
         Sockets::AtMost(connects)
-            if flags.rate.is_none() && flags.arrivals == Process::constant() && replay(flags).is_none() =>
+            if flags.rate.is_none() && flags.arrivals == Process::constant() && replayed(flags).is_none() =>
         {
             Some(connects)
         }
@@ -402,13 +402,14 @@ fn pending(flags: &LoadFlags) -> Option<NonZeroU32> {
     }
 }
 
-/// The times of the requests in --requests, if the run makes them then.
-fn replay(flags: &LoadFlags) -> Option<Replay> {
+/// The file of --requests and its server, if the run makes the requests at their own times.
+fn replayed(flags: &LoadFlags) -> Option<(&RequestFile, &Url)> {
     let LoadFlags { client: Client::Open | Client::Pair, rate: None, arrivals, urls, .. } = flags else {
         return None;
     };
     let file = flags.request.requests.as_ref().filter(|_| *arrivals == Process::constant())?;
-    file.replay(urls.first()?)
+    let url = urls.first()?;
+    file.has_times(url).then_some((file, url))
 }
 
 fn configuration(flags: LoadFlags) -> Config {
@@ -417,7 +418,8 @@ fn configuration(flags: LoadFlags) -> Config {
             Some(connects) => ::load::Client::Pending { connects },
             None => {
                 let rate = flags.rate.unwrap_or(RATE);
-                let arrivals = replay(&flags).map_or(flags.arrivals, |replay| Process::replay(&replay));
+                let replay = replayed(&flags).and_then(|(file, url)| file.replay(url));
+                let arrivals = replay.map_or(flags.arrivals, |replay| Process::replay(&replay));
                 ::load::Client::SClient { rate, arrivals, sockets }
             }
         },

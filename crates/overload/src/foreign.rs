@@ -332,10 +332,14 @@ impl ForeignControl {
         }
     }
 
+    /// The unanswered requests of the `depth` connections in the accept queue, and those of the others that are not stuck.
+    fn unanswered(&mut self, requests: &RequestTotals, depth: u32) -> (f64, f64) {
+        (f64::from(depth) * self.per_connection.get(), self.waiting.accepted(requests, depth))
+    }
+
     /// The requests that wait for their turn.
     fn waiting_requests(&mut self, requests: &RequestTotals, depth: u32) -> f64 {
-        let queued = f64::from(depth) * self.per_connection.get();
-        let accepted = self.waiting.accepted(requests, depth);
+        let (queued, accepted) = self.unanswered(requests, depth);
         let (target, alone) = (self.target, self.answer_time.alone());
         let young;
         let no_queue = if self.decision.state == State::Shedding {
@@ -370,9 +374,8 @@ impl ForeignControl {
     fn caution(&mut self, readings: &Readings) -> Option<f64> {
         let requests = readings.requests?;
         let depth = readings.queue.map_or(0, |queue| queue.depth);
-        let queued = f64::from(depth) * self.per_connection.get();
-        let unanswered = queued + self.waiting.accepted(&requests, depth);
-        caution::rate(unanswered, self.best, self.answer_time.alone(), requests.answered)
+        let (queued, accepted) = self.unanswered(&requests, depth);
+        caution::rate(queued + accepted, self.best, self.answer_time.alone(), requests.answered)
     }
 
     /// Turns the law's decision into connections.

@@ -350,7 +350,7 @@ impl Controller {
             let wait = f64::from(signals.queued) / rate;
             if before == State::Open {
                 self.calm = if elapsed.refused == 0.0 { self.calm + elapsed.seconds } else { 0.0 };
-                self.decision.admission = if self.calm < MEMORY { self.free(rate) } else { Admission::ALL };
+                self.decision.admission = self.free(rate);
                 self.consider_shedding(&elapsed, signals, rate);
             }
             if self.decision.state == State::Shedding {

@@ -390,7 +390,7 @@ fn declare(
     }))
 }
 
-/// Returns those of the declared settings that were given.
+/// Returns the declared settings that were given.
 fn chosen(matches: &clap::ArgMatches, settings: Vec<&'static dyn AnySetting>) -> Chosen {
     let mut chosen = Chosen::default();
     for setting in settings {

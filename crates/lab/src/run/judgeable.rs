@@ -22,7 +22,7 @@ pub struct Undecidable {
 }
 
 /// The claims that have too few measurements in the plan of an experiment, which is in its form already. A document judges
-/// `together` claims. A claim that is declared untested is none of them.
+/// `together` claims. Claims that are declared untested do not count.
 pub fn undecidable(experiment: &Experiment, together: usize) -> Vec<Undecidable> {
     let planned = schedule(experiment);
     let judged = experiment.claims.iter().filter(|claim| claim.not_tested.is_none());

@@ -211,7 +211,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Notes a piece that arrived at `now`, after those of `earlier`.
+    /// Notes a piece that arrived at `now`, after the pieces of `earlier`.
     pub fn after(earlier: Option<Pieces>, now: Nanos) -> Pieces {
         match earlier {
             None => Pieces { first: now, last: now, longest_gap: Nanos::ZERO },

@@ -151,7 +151,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             let correct = Correct {
                 latency_intended,
                 latency_sent: now.saturating_sub(connection.sent),
-                // Populations have no figures of these.
+                // Populations have no figures of first bytes and gaps.
                 first_byte: now.saturating_sub(connection.sent),
                 longest_gap: Nanos::ZERO,
                 content_bytes: reply.body_bytes,

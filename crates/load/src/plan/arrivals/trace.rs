@@ -15,7 +15,7 @@ use base::{Nanos, PerSecond, Seed};
 use super::{ArrivalProcess, Arrivals, Kind, Lane};
 use crate::plan::window::Window;
 use crate::plan::workload::Replay;
-use crate::plan::workload::recorded_time::logged;
+use crate::plan::workload::recorded_time::{logged, spread};
 
 pub(super) const KIND: Kind = Kind {
     form: "trace:FILE",
@@ -138,14 +138,6 @@ fn parse(text: &str) -> Result<Vec<Nanos>, String> {
     }
     let first = *times.first().ok_or("it holds no times")?;
     Ok(times.into_iter().map(|time| Nanos::from_secs_f64(time - first)).collect())
-}
-
-/// Spreads the entries of each second evenly over it.
-fn spread(times: &mut [f64]) {
-    for second in times.chunk_by_mut(|a, b| a == b) {
-        let gap_s = 1.0 / second.len() as f64;
-        second.iter_mut().enumerate().for_each(|(index, time)| *time += index as f64 * gap_s);
-    }
 }
 
 #[cfg(test)]

@@ -153,6 +153,11 @@ impl Session {
         self.at.unwrap_or_default()
     }
 
+    /// Sorts sessions by time. Those without times keep their order.
+    fn sort(sessions: &mut [Session]) {
+        sessions.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
+    }
+
     /// Returns true unless the session has the URL of another server than this one.
     fn is_of(&self, server: &Url) -> bool {
         self.requests.iter().all(|request| match &request.target {
@@ -235,15 +240,25 @@ impl RequestFile {
         Some(Replay { path: self.path.clone(), times: sessions.iter().map(since_first).collect() })
     }
 
-    /// The sessions to the server of `url`. A list for one run has no others; an archive of a browser may.
+    /// Returns true if the requests to the server of `url` have times.
+    pub fn has_times(&self, url: &Url) -> bool {
+        self.sessions_of(url).next().is_some_and(|session| session.at.is_some())
+    }
+
+    /// The sessions to the server of `url`, in a list.
     pub(crate) fn sessions_for(&self, url: &Url) -> Vec<&Session> {
+        self.sessions_of(url).collect()
+    }
+
+    /// The sessions to the server of `url`. A list for one run has no others; an archive of a browser may.
+    fn sessions_of(&self, url: &Url) -> impl Iterator<Item = &Session> {
         let all = self.kind != Kind::Archive;
-        self.sessions.iter().filter(|session| all || session.is_of(url)).collect()
+        self.sessions.iter().filter(move |session| all || session.is_of(url))
     }
 
     /// One sentence on the entries of a recording that the run does not make.
     pub(crate) fn remark(&self, url: &Url) -> Option<String> {
-        let others = self.sessions.len() - self.sessions_for(url).len();
+        let others = self.sessions.len() - self.sessions_of(url).count();
         let file = self.path.display();
         let left_out = match self.kind {
             _ if others + self.left_out == 0 => return None,
@@ -286,11 +301,11 @@ impl FromStr for RequestFile {
         } else {
             parse(&text)
         };
-        let (kind, sessions, left_out) = parsed
-            .and_then(
-                |parsed| if parsed.1.is_empty() { Err("it has no requests".to_owned()) } else { Ok(parsed) },
-            )
-            .map_err(|why| FileError { file: path.to_owned(), why })?;
+        let refuse = |why| FileError { file: path.to_owned(), why };
+        let (kind, sessions, left_out) = parsed.map_err(refuse)?;
+        if sessions.is_empty() {
+            return Err(refuse("it has no requests".to_owned()));
+        }
         Ok(RequestFile { path: path.into(), kind, sessions: Arc::new(sessions), left_out })
     }
 }
@@ -325,7 +340,7 @@ fn parse(text: &str) -> Result<(Kind, Vec<Session>, usize), String> {
     if let Some(other) = sessions.iter().find(|session| session.at.is_some() != has_times) {
         return Err(format!("{}: either every line has \"at\", or none", other.position));
     }
-    sessions.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
+    Session::sort(&mut sessions);
     Ok((Kind::Lines, sessions, 0))
 }
 

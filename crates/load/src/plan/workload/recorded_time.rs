@@ -26,6 +26,14 @@ pub(crate) fn timestamp(text: &str) -> Option<f64> {
     Some(seconds(date.try_into().ok()?, &clock, &zone)? as f64 + fraction)
 }
 
+/// Spreads the entries of each second evenly over it. The times ascend.
+pub(crate) fn spread(times: &mut [f64]) {
+    for second in times.chunk_by_mut(|a, b| a == b) {
+        let gap_s = 1.0 / second.len() as f64;
+        second.iter_mut().enumerate().for_each(|(index, time)| *time += index as f64 * gap_s);
+    }
+}
+
 /// The seconds of a date, as year, month and day, of hour, minute and second, and of a zone such as `-0700`.
 fn seconds([year, month, day]: [i64; 3], clock: &[&str], zone: &str) -> Option<i64> {
     let [hour, minute, second] = clock else { return None };

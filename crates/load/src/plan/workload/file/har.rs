@@ -82,7 +82,7 @@ pub(super) fn parse(text: &str) -> Result<(Vec<Session>, usize), String> {
         let session = session(number, url, entry);
         sessions.push(session.map_err(|why| format!("entry {number}: {why}"))?);
     }
-    sessions.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
+    Session::sort(&mut sessions);
     Ok((sessions, left_out))
 }
 

@@ -4,7 +4,7 @@
 //! completion: entries are sorted, and those of one second are spread evenly over it.
 
 use super::{Address, Definition, Position, Session};
-use crate::plan::workload::recorded_time::logged;
+use crate::plan::workload::recorded_time::{logged, spread};
 
 /// Returns true if a file's first line is one of an access log.
 pub(super) fn is_log(line: &str) -> bool {
@@ -38,13 +38,10 @@ pub(super) fn parse<'a>(
             None => left_out += 1,
         }
     }
-    sessions.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
-    for second in sessions.chunk_by_mut(|one, other| one.at == other.at) {
-        let gap = 1.0 / second.len() as f64;
-        second.iter_mut().enumerate().for_each(|(index, session)| {
-            session.at = session.at.map(|at| at + index as f64 * gap);
-        });
-    }
+    Session::sort(&mut sessions);
+    let mut times: Vec<f64> = sessions.iter().map(Session::seconds).collect();
+    spread(&mut times);
+    sessions.iter_mut().zip(times).for_each(|(session, time)| session.at = Some(time));
     Ok((sessions, left_out))
 }
 
