@@ -245,7 +245,7 @@ pub struct Controller {
     drained: u32,
     /// Ticks with too many, since then.
     exceeded: u32,
-    /// Seconds since the last refusal.
+    /// Seconds since the last refusal, apart from those by the bucket of the first tick.
     calm: f64,
     /// The service rate at the time when the queue became long; `None` while it is short.
     alarm: Option<f64>,
@@ -349,7 +349,9 @@ impl Controller {
         if let Some(rate) = self.rate.per_second() {
             let wait = f64::from(signals.queued) / rate;
             if before == State::Open {
-                self.calm = if elapsed.refused == 0.0 { self.calm + elapsed.seconds } else { 0.0 };
+                // The bucket of the first tick also refuses, and must not be the reason to admit every new SYN.
+                let echo = elapsed.refused > 0.0 && self.decision.admission.new_are_free;
+                self.calm = if echo { 0.0 } else { self.calm + elapsed.seconds };
                 self.decision.admission = self.free(rate);
                 self.consider_shedding(&elapsed, signals, rate);
             }

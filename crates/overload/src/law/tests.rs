@@ -192,6 +192,17 @@ fn refused_clients_keep_to_the_rate_for_8_seconds() {
 }
 
 #[test]
+fn bucket_of_the_first_tick_outlasts_its_refusals() {
+    let mut bench = Bench::measured();
+    for _ in 0..3 {
+        let Admission { new_are_free, burst, .. } = bench.decision().admission;
+        assert!(!new_are_free && (1100..=1140).contains(&burst), "{burst}: two targets of work are 1120");
+        bench.signals.refused += 500;
+        assert!(bench.tick(140, 100).is_none(), "a short queue begins no shedding");
+    }
+}
+
+#[test]
 fn a_rush_that_pauses_for_a_tick_is_still_refused() {
     let (mut bench, _) = Bench::shedding();
     for _ in 0..20 {
@@ -357,7 +368,7 @@ fn any_reading_gives_a_feasible_decision() {
             assert!(admission.share > 0.0 && admission.share <= 1.0, "{admission:?}");
             assert!(admission.rate.0 > 0.0, "{admission:?}");
             assert!((1..=backlog).contains(&bound), "{bound} of {backlog}");
-            assert!(state == State::Shedding || admission.new_are_free, "{admission:?}");
+            assert!(state == State::Shedding || admission.share == 1.0, "{admission:?}");
         }
     }
 }
