@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::BufRead;
+use std::path::Path;
 
+use base::Nanos;
 use rustix::process::Signal;
+use sys::process::{Program, find_program};
 
 use crate::common::{Files, Server};
 
-fn log_flag(path: &std::path::Path) -> String {
+fn log_flag(path: &Path) -> String {
     format!("--access-log={}", path.display())
 }
 
@@ -43,6 +46,43 @@ fn each_response_has_a_line_in_either_form() {
         (&200.into(), &1000.into(), &true.into())
     );
     server.stop_well();
+}
+
+#[test]
+fn goaccess_reads_every_line_of_a_request() {
+    let Some(program) = find_program("goaccess") else { return println!("skipped: goaccess is not on PATH") };
+    let files = Files::new();
+    let (log, report) = (files.beside("access.log"), files.beside("report.json"));
+    let server = Server::start(&files.root(), &[&log_flag(&log)]);
+    let mut client = server.client();
+    client.get_with("/small.bin?q=1", "User-Agent: a \"b\"\r\nReferer: http://x/\r\n");
+    assert_eq!(client.get("/absent").status, 404);
+    client.get_with("/small.bin", "Range: bytes=0-9\r\n");
+    drop(client);
+    server.stop_well();
+    let read = Program::new(program)
+        .arguments([log.as_path(), Path::new("--log-format=COMBINED"), Path::new("--no-global-config")])
+        .arguments([Path::new("--output"), &report])
+        .start()
+        .and_then(|child| child.output(Nanos::MILLISECOND, || true))
+        .unwrap();
+    assert!(read.exit.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    let general = &report["general"];
+    assert_eq!(
+        (&general["valid_requests"], &general["failed_requests"]),
+        (&3.into(), &0.into()),
+        "{general}"
+    );
+    // The body of the first, of the error, and ten bytes.
+    let bytes: u64 = fs::read_to_string(&log).unwrap().lines().map(body_bytes).sum();
+    assert_eq!(general["bandwidth"], bytes);
+    assert_eq!(report["not_found"]["data"][0]["data"], "/absent");
+}
+
+/// The tenth field of a line in combined form.
+fn body_bytes(line: &str) -> u64 {
+    line.split(' ').nth(9).and_then(|field| field.parse().ok()).unwrap_or_else(|| panic!("{line}"))
 }
 
 #[test]
