@@ -228,20 +228,21 @@ impl Admission {
     }
 
     /// Loads the program and attaches it to loopback and to each device that has an address of these sockets, for the
-    /// SYNs to their addresses alone. The devices are those of the calling thread's network namespace.
+    /// SYNs to their addresses alone. The devices are those of the calling thread's network namespace. SYNs of the exempt
+    /// networks are never refused.
     ///
     /// # Errors
     /// As [`load`](Self::load) and [`attach`](Self::attach), and those of looking for the devices.
     pub fn of_listeners(
         hook: Hook,
         queues: &Queues,
+        exempt: &Exempt,
         listeners: &[BorrowedFd<'_>],
     ) -> Result<(Admission, Vec<Attached>), BpfError> {
-        Admission::load(hook, queues)?.follow_first(Surroundings::of(listeners)?)
+        Admission::load_exempting(hook, queues, exempt)?.follow_first(Surroundings::of(listeners)?)
     }
 
-    /// As [`of_listeners`](Self::of_listeners), for listeners of another process, with one queue. SYNs of the exempt
-    /// networks are never refused.
+    /// As [`of_listeners`](Self::of_listeners), for listeners of another process, with one queue.
     ///
     /// # Errors
     /// As [`of_listeners`](Self::of_listeners).

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use base::{Clock, Nanos, RealClock};
-use bpf::BpfError;
 use bpf::admission::{Admission, Hook, Limits, NewDevice, Queues, Totals};
+use bpf::{BpfError, Exempt};
 use common::packet::{ACK, FIN, Packet, RST, SYN};
 use common::{CLIENT, DEVICE, Networks, SERVER, device, namespace, or_skip};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -332,8 +332,9 @@ fn loopback_listener_is_protected_on_both_families() {
     for hook in HOOKS {
         for address in [SocketAddr::from(([127, 0, 0, 1], 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
             let listener = here.enter(|| TcpListener::bind(address)).unwrap().unwrap();
-            let made =
-                here.enter(|| Admission::of_listeners(hook, &Queues::one(), &[listener.as_fd()])).unwrap();
+            let made = here
+                .enter(|| Admission::of_listeners(hook, &Queues::one(), &Exempt::NONE, &[listener.as_fd()]))
+                .unwrap();
             let Some((admission, attached)) = or_skip(made) else { return };
             assert_eq!(attached.iter().map(|attached| &*attached.device).collect::<Vec<_>>(), ["lo"]);
             let what = format!("{hook:?} on {address}");
@@ -349,7 +350,7 @@ fn wildcard_listener_is_protected_on_each_device() {
         let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
         let made = networks
             .server
-            .enter(|| Admission::of_listeners(hook, &Queues::one(), &[listener.as_fd()]))
+            .enter(|| Admission::of_listeners(hook, &Queues::one(), &Exempt::NONE, &[listener.as_fd()]))
             .unwrap();
         let Some((admission, attached)) = or_skip(made) else { return };
         let mut devices: Vec<_> = attached.iter().map(|attached| &*attached.device).collect();
@@ -374,7 +375,7 @@ fn connections_that_exist_are_left_alone() {
     for hook in HOOKS {
         let made = networks
             .server
-            .enter(|| Admission::of_listeners(hook, &Queues::one(), &[listener.as_fd()]))
+            .enter(|| Admission::of_listeners(hook, &Queues::one(), &Exempt::NONE, &[listener.as_fd()]))
             .unwrap();
         let Some((admission, _)) = or_skip(made) else { return };
         let mut client = networks.client.enter(|| TcpStream::connect(address)).unwrap().unwrap();
@@ -431,8 +432,10 @@ fn device_without_address_is_left_until_it_returns() {
     for hook in HOOKS {
         let _nobody_starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
         let queues = Queues::one();
-        let made =
-            networks.server.enter(|| Admission::of_listeners(hook, &queues, &[listener.as_fd()])).unwrap();
+        let made = networks
+            .server
+            .enter(|| Admission::of_listeners(hook, &queues, &Exempt::NONE, &[listener.as_fd()]))
+            .unwrap();
         let Some((mut admission, _)) = or_skip(made) else { return };
         change("del");
         let lost = networks.server.enter(|| admission.follow()).unwrap().unwrap();

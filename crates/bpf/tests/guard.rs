@@ -193,12 +193,12 @@ fn refused_syns_end_with_the_guard() {
 #[test]
 fn exempt_networks_are_never_refused() {
     let _alone = alone();
-    let exempt = Exempt::new(vec![("127.0.0.0".parse().unwrap(), 8)]).unwrap();
+    let exempt = Exempt::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
     let Some((_listener, address, guard)) = guarded(&exempt) else { return };
     guard.table().limit(0, &one_token());
     assert!((0..5).all(|_| passes(&guard, address)));
     let elsewhere =
-        Exempt::new(vec![("10.0.0.0".parse().unwrap(), 8), ("2001:db8::".parse().unwrap(), 32)]).unwrap();
+        Exempt::new(vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]).unwrap();
     let Some((_listener, address, guard)) = guarded(&elsewhere) else { return };
     guard.table().limit(0, &one_token());
     assert!(passes(&guard, address) && !passes(&guard, address));

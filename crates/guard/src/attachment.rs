@@ -218,11 +218,9 @@ impl Attachment {
         let [listener] = found.listeners else {
             return Err(GuardError::SinkBesideGroup { listeners: found.listeners.len() });
         };
-        if self.wanted.exempt != Exempt::NONE {
-            return Err(GuardError::SinkExempts);
-        }
         let holding = found.holdings.first().ok_or(GuardError::SinkNoOwner)?;
-        let joined = found.place.within(|| Sink::join(listener, *holding, self.wanted.salt))??;
+        let Wanted { salt, exempt, .. } = &self.wanted;
+        let joined = found.place.within(|| Sink::join(listener, *holding, *salt, exempt))??;
         Ok(Refuser::Sink(joined))
     }
 

@@ -64,9 +64,6 @@ pub enum GuardError {
         /// Their number.
         listeners: usize,
     },
-    /// A sink refuses by a hash.
-    #[error("--allow needs the hook cgroup, tc or xdp: a sink cannot make exceptions")]
-    SinkExempts,
     /// Only one hook can answer.
     #[error(
         "--refuse rst needs the hook tc: at a cgroup, in XDP and beside a sink a refused SYN can only be dropped"

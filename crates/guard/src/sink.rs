@@ -19,6 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bpf::Exempt;
 use overload::hook::program::Program;
 use overload::hook::{Admission, Hook, Routing};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -43,16 +44,23 @@ pub struct Sink {
     is_shared_by_us: bool,
     share: f64,
     salt: u32,
+    exempt: Exempt,
     refused: u64,
     last_drops: u32,
 }
 
 impl Sink {
-    /// Joins a listener, in the network namespace of the calling thread. Everything is admitted at first.
+    /// Joins a listener, in the network namespace of the calling thread. Everything is admitted at first, and
+    /// clients of `exempt` always.
     ///
     /// # Errors
     /// [`GuardError::Sink`] with the missing right.
-    pub fn join(listener: &Listener, holding: Holding, salt: u32) -> Result<Sink, GuardError> {
+    pub fn join(
+        listener: &Listener,
+        holding: Holding,
+        salt: u32,
+        exempt: &Exempt,
+    ) -> Result<Sink, GuardError> {
         let copy = copy(holding)
             .map_err(failed("copy its descriptor (pidfd_getfd needs CAP_SYS_PTRACE, or its user)"))?;
         let was_shared =
@@ -76,6 +84,7 @@ impl Sink {
             is_shared_by_us: !was_shared,
             share: 1.0,
             salt,
+            exempt: exempt.clone(),
             refused: 0,
             last_drops: 0,
         };
@@ -103,9 +112,14 @@ impl Sink {
     }
 
     fn attach(&self) -> io::Result<()> {
-        let routing = Routing::Even;
-        let program =
-            Program { routing: &routing, shares: &[self.share], listeners: 1, salt: self.salt, filler: None };
+        let program = Program {
+            routing: &Routing::Even,
+            shares: &[self.share],
+            listeners: 1,
+            salt: self.salt,
+            exempt: &self.exempt,
+            filler: None,
+        };
         sys::reuseport::attach(self.socket.as_fd(), &program.operations())
     }
 

@@ -37,7 +37,7 @@ pub use cpus::CpuList;
 pub use demo::DemoFlags;
 pub use doctor::DoctorFlags;
 pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
-pub use guard::{AllowedNetwork, GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
+pub use guard::{GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
 pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
 pub use host::HostFlags;
 pub use lab::{CompareFlags, LabCommand, LabFlags, LabRunFlags};

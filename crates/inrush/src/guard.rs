@@ -18,7 +18,7 @@ use sys::process::{Program, Streams};
 use sys::say;
 use sys::signal::{self, Signal};
 
-use crate::cli::{AllowedNetwork, GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
+use crate::cli::{GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
 use crate::exit::Exit;
 use crate::output;
 use table::Table;
@@ -81,8 +81,8 @@ fn settings(flags: &GuardFlags) -> Result<Settings, Exit> {
         GuardRefusal::Drop => Refusal::Drop,
         GuardRefusal::Rst => Refusal::Reset,
     };
-    let networks = flags.allow.iter().map(|AllowedNetwork(address, prefix)| (*address, *prefix)).collect();
-    let exempt = Exempt::new(networks).map_err(|error| Exit::Usage(format!("--allow: {error}")))?;
+    let exempt =
+        Exempt::new(flags.allow.clone()).map_err(|error| Exit::Usage(format!("--allow: {error}")))?;
     let hook = (!flags.observe).then_some(hook);
     let salt = RandomState::new().hash_one(0) as u32;
     Ok(Settings { target: flags.queue_target, wanted: Wanted { signal, hook, refusal, exempt, salt } })
@@ -211,10 +211,9 @@ impl Started {
 fn exit(error: GuardError) -> Exit {
     let message = error.to_string();
     match error {
-        GuardError::NoAddress
-        | GuardError::ManyPorts { .. }
-        | GuardError::SinkExempts
-        | GuardError::CannotReset => Exit::Usage(message),
+        GuardError::NoAddress | GuardError::ManyPorts { .. } | GuardError::CannotReset => {
+            Exit::Usage(message)
+        }
         GuardError::NoServer(_) | GuardError::NoListener { .. } => Exit::Unreachable(message),
         _ => Exit::Failed(message),
     }

@@ -254,7 +254,7 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
         workers: flags.workers.map(|workers| workers as usize),
         cpus: flags.cpus.map(|list| list.0).unwrap_or_default(),
         max_connections: flags.max_connections as usize,
-        clients: flags.clients.settings(),
+        clients: flags.clients.settings().map_err(Exit::Usage)?,
         backlog: flags.backlog,
         overload: flags.overload,
         queue_target: flags.queue_target,

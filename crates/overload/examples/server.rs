@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use base::{Clock, Nanos, RealClock};
+use bpf::Exempt;
 use overload::hook::{Routing, Sinks};
 use overload::{AdaptiveLimit, Decision, Hook, NoHook, Progress, QueueControl, Settings, Ticked};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
@@ -37,14 +38,21 @@ fn main() -> io::Result<()> {
     let clock = RealClock::new();
     let settings = Settings::default();
     let listener = listen(address, settings.backlog)?;
-    let hook: Box<dyn Hook> =
-        match Sinks::join(&[(address, listener.as_fd())], 1, 1, Routing::Even, 0x5eed, Vec::new()) {
-            Ok(sinks) => Box::new(sinks.hook(0)),
-            Err(error) => {
-                eprintln!("{error}; only the backlog bounds the queue");
-                Box::new(NoHook)
-            }
-        };
+    let hook: Box<dyn Hook> = match Sinks::join(
+        &[(address, listener.as_fd())],
+        1,
+        1,
+        Routing::Even,
+        0x5eed,
+        &Exempt::NONE,
+        Vec::new(),
+    ) {
+        Ok(sinks) => Box::new(sinks.hook(0)),
+        Err(error) => {
+            eprintln!("{error}; only the backlog bounds the queue");
+            Box::new(NoHook)
+        }
+    };
     let control = (text(2, "on") != "off").then(|| QueueControl::new(settings, hook, clock.now()));
     let epoll = epoll::create()?;
     epoll::control(&epoll, Operation::Add, listener.as_raw_fd(), bits::IN, LISTENER)?;

@@ -58,7 +58,7 @@ impl Architecture {
         self.check_plain_addresses(config)?;
         check_log(config)?;
         check_driver(config)?;
-        check_clients(config)?;
+        check_clients(config, self.uses.contains(&Choice::Overload))?;
         check_overload(config)?;
         check_kernel_cache(config)?;
         let given = given.into_iter().map(|(choice, value)| (choice, choice.flag(), value));
@@ -238,9 +238,10 @@ fn check_kernel_cache(config: &ServeConfig) -> Result<(), ServeError> {
     Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
 }
 
-/// Refuses the kernel cache beside client limits, which it would bypass, and exemptions without limits.
-fn check_clients(config: &ServeConfig) -> Result<(), ServeError> {
+/// Refuses the kernel cache beside client limits, which it would bypass, and exemptions if nothing refuses clients.
+fn check_clients(config: &ServeConfig, can_control: bool) -> Result<(), ServeError> {
     let clients = &config.clients;
+    let is_controlled = can_control && config.overload != Some(Switch::Off);
     let refused = |setting, given, accepted: &str| {
         Err(ServeError::Setting { setting, given, accepted: accepted.to_owned() })
     };
@@ -252,11 +253,11 @@ fn check_clients(config: &ServeConfig) -> Result<(), ServeError> {
              --client-rate and --proxy-protocol-from",
         );
     }
-    match clients.exempt.first() {
-        Some(network) if !clients.has_limits() => refused(
+    match clients.exempt.networks().first() {
+        Some(network) if !clients.has_limits() && !is_controlled => refused(
             "--client-exempt",
             network.to_string(),
-            "clients have no limits; add --client-connections or --client-rate",
+            "no client is refused; add --client-connections or --client-rate, or use overload control",
         ),
         _ => Ok(()),
     }

@@ -45,12 +45,13 @@ mod run;
 mod service;
 
 pub use architecture::Architecture;
+pub use bpf::Exempt;
 pub use check::{Checked, check};
 pub use config::driver::ChosenDriver;
 pub use config::serve::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
 pub use connections::accept::{AcceptLimit, LiveLimit};
-pub use connections::clients::{ClientSettings, Network};
+pub use connections::clients::ClientSettings;
 pub use connections::overload_control::{Overload, QueueFigures};
 pub use connections::proxy_protocol;
 pub use ground::admin_access::{AdminAddress, Token};

@@ -72,9 +72,7 @@ pub use hosts::{Host, HostName, Hosts, Sites};
 pub use representation::{encoding, ranges};
 pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
-pub use rules::{
-    Access, Auth, ErrorPage, Fixed, HeaderRule, LiveRules, Network, PageFile, Redirect, Rules, Slashes,
-};
+pub use rules::{Access, Auth, ErrorPage, Fixed, HeaderRule, LiveRules, PageFile, Redirect, Rules, Slashes};
 
 use answer::listing;
 use cache::{Cache, Entry, Slot, Survey};

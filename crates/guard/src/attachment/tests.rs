@@ -220,6 +220,23 @@ fn sink_leaves_the_address_to_its_server() {
 }
 
 #[test]
+fn sink_refuses_none_of_the_exempt() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let exempt = Exempt::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
+    let (signal, hook) = (SignalChoice::Queue, Some(HookChoice::Sink));
+    let mut attachment = match attach_as(&Wanted { signal, hook, exempt, ..Wanted::default() }, address) {
+        Ok(attachment) => attachment,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    refuse(&mut attachment);
+    for _ in 0..20 {
+        let client = TcpStream::connect(address).unwrap();
+        assert_eq!(sys::socket::sent_again(client.as_fd()).unwrap(), 0, "the sink refused its SYN");
+    }
+}
+
+#[test]
 fn sink_beside_a_group_names_other_hooks() {
     use rustix::net::sockopt::set_socket_reuseport;
     let mut address = "127.0.0.1:0".parse::<SocketAddr>().unwrap();

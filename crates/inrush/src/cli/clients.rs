@@ -1,7 +1,8 @@
 //! The flags of `inrush serve` about its clients: their limits, and the proxies that tell who they are.
 
+use base::Network;
 use clap::Args;
-use server::{ClientSettings, Network};
+use server::{ClientSettings, Exempt};
 
 /// The limits of each client, and the proxies in front of the server.
 #[derive(Args, Debug)]
@@ -18,7 +19,7 @@ pub struct ClientFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), hide_short_help = true)]
     pub client_rate: Option<u32>,
 
-    /// Address or network without these limits; repeatable
+    /// Address or network that neither these limits nor overload control refuses, such as that of health checks; repeatable
     #[arg(long, value_name = "ADDR|CIDR", hide_short_help = true)]
     pub client_exempt: Vec<Network>,
 
@@ -32,12 +33,16 @@ pub struct ClientFlags {
 
 impl ClientFlags {
     /// The checked settings.
-    pub fn settings(self) -> ClientSettings {
-        ClientSettings {
+    ///
+    /// # Errors
+    /// A line about too many networks.
+    pub fn settings(self) -> Result<ClientSettings, String> {
+        let exempt = Exempt::new(self.client_exempt).map_err(|error| format!("--client-exempt: {error}"))?;
+        Ok(ClientSettings {
             connections: self.client_connections,
             rate_per_s: self.client_rate,
-            exempt: self.client_exempt,
+            exempt,
             proxies: self.proxy_protocol_from,
-        }
+        })
     }
 }

@@ -33,7 +33,11 @@ const FLAGS: &[(&[&str], &[&str])] = &[
         &["--client-connections=5", "--client-exempt=10.0.0.1/8"],
         &["--client-exempt", "'10.0.0.1/8'", "expected 10.0.0.0/8"],
     ),
-    (&["--client-exempt=10.0.0.0/8"], &["--client-exempt", "add --client-connections or --client-rate"]),
+    (
+        &["--overload=off", "--client-exempt=10.0.0.0/8"],
+        &["--client-exempt", "add --client-connections or --client-rate", "overload control"],
+    ),
+    (&["--arch=seda", "--client-exempt=10.0.0.0/8"], &["--client-exempt", "no client is refused"]),
     (
         &["--arch=smped", "--client-connections=5"],
         &["--client-connections", "smped serves from processes", "per-core"],

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use rustix::process::Signal;
 use serde_json::Value;
 use sys::netlink::Route;
@@ -30,27 +30,37 @@ struct Flood<'a> {
     pending: Vec<OwnedFd>,
     /// Established connections with a request under way.
     asked: Vec<OwnedFd>,
+    /// Responses to clients whose connections are closed.
+    answers: Vec<Response>,
 }
 
 impl<'a> Flood<'a> {
     fn new(address: SocketAddr) -> Flood<'a> {
         sys::descriptors::raise_limit(u64::MAX);
-        Flood { address, namespace: None, pending: Vec::new(), asked: Vec::new() }
+        Flood { address, namespace: None, pending: Vec::new(), asked: Vec::new(), answers: Vec::new() }
     }
 
     fn from(namespace: &'a NetworkNamespace, address: SocketAddr) -> Flood<'a> {
         Flood { namespace: Some(namespace), ..Flood::new(address) }
     }
 
-    /// Tries some more connections, and drops the oldest that have no answer.
+    /// Reads the responses that have come, tries some more connections, and drops the oldest that have no answer.
     fn go_on(&mut self) {
-        let new = || (0..AT_A_TIME).map(|_| connecting(self.address)).collect::<Vec<_>>();
+        // All tests of this process share its descriptors.
+        self.answers.extend(self.asked.extract_if(.., |socket| has_bytes(socket)).map(response));
+        let new = || (0..AT_A_TIME).map(|_| connecting(self.address, None)).collect::<Vec<_>>();
         self.pending.extend(self.namespace.map_or_else(new, |namespace| namespace.enter(new).unwrap()));
         let request = format!("GET {} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", Files::SMALL.0);
         let ask =
             |socket: &mut OwnedFd| rustix::net::send(socket, request.as_bytes(), SendFlags::NOSIGNAL).is_ok();
         self.asked.extend(self.pending.extract_if(.., ask));
         self.pending.drain(..self.pending.len().saturating_sub(MOST_PENDING));
+    }
+
+    /// Drops the connections without a request. The server may have accepted some since, and a worker of `mt` would wait
+    /// for their requests until a timeout.
+    fn rest(&mut self) {
+        self.pending.clear();
     }
 
     /// Continues until `shows` returns true for the server's status.
@@ -65,23 +75,53 @@ impl<'a> Flood<'a> {
         panic!("never {what}: {:#?}", server.status());
     }
 
-    /// Ends the flood. Returns the admitted clients.
-    fn end(self) -> impl Iterator<Item = Client> {
-        self.asked.into_iter().map(|socket| {
-            let stream = TcpStream::from(socket);
-            stream.set_nonblocking(false).unwrap();
-            Client::over(stream)
-        })
+    /// Ends the flood. Returns the responses to the admitted clients.
+    fn end(self) -> impl Iterator<Item = Response> {
+        self.answers.into_iter().chain(self.asked.into_iter().map(response))
     }
 }
 
-/// A socket that sends its SYN.
-fn connecting(address: SocketAddr) -> OwnedFd {
+/// Returns true if the peer has sent something.
+fn has_bytes(socket: &OwnedFd) -> bool {
+    rustix::net::recv(socket, &mut [0], RecvFlags::PEEK).is_ok_and(|(_, length)| length > 0)
+}
+
+/// The response on a connection with a request under way.
+fn response(socket: OwnedFd) -> Response {
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false).unwrap();
+    Client::over(stream).response()
+}
+
+/// A socket that sends its SYN, perhaps from an address of its own.
+fn connecting(address: SocketAddr, source: Option<&str>) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP)).unwrap();
+    if let Some(source) = source {
+        rustix::net::bind(&socket, &source.parse::<SocketAddr>().unwrap()).unwrap();
+    }
     let _ = rustix::net::connect(&socket, &address);
     socket
+}
+
+/// The flag that exempts the probe, which asks from another address than the flood.
+const EXEMPT: &str = "--client-exempt=127.0.1.0/24";
+
+/// The first response to a client at the exempt address. No hook may have refused its SYN: it was sent again only if the
+/// kernel dropped SYNs at a full accept queue.
+fn probe(server: &mut Server) -> Response {
+    let dropped = sum(&server.status(), "dropped");
+    let socket = connecting(server.address, Some("127.0.1.1:0"));
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(false).unwrap();
+    let mut client = Client::over(stream.try_clone().unwrap());
+    let response = client.get(Files::SMALL.0);
+    if sys::socket::sent_again(stream.as_fd()).unwrap() > 0 {
+        println!("the probe met a full accept queue");
+        assert!(sum(&server.status(), "dropped") > dropped, "a hook refused the probe's SYN");
+    }
+    response
 }
 
 /// Asserts that an admitted client was answered: with the file, or with a 503 if it had waited for too long.
@@ -134,13 +174,92 @@ fn sink_refuses_a_flood_and_admitted_get_answers() {
                 .any(|queue| queue["service_rate_per_s"].as_f64().is_some_and(|rate| rate > 0.0))
         );
         assert!(server.says().contains("overload: refusing connections; "));
-        for mut client in flood.end() {
-            assert_answered(&client.response());
+        for response in flood.end() {
+            assert_answered(&response);
         }
         server.eventually("over", all_open);
         assert_eq!(server.client().get(Files::SMALL.0).status, 200);
         let (code, said) = server.stop();
         assert!(code == Some(0) && said.contains("overload over after "), "{said}");
+    }
+}
+
+/// Probes while a flood is being refused, on the kind of refusal that the server was started with.
+fn check_probes(mut server: Server) {
+    let mut flood = Flood::new(server.address);
+    for _ in 0..20 {
+        let before = sum(&server.status(), "refused");
+        flood.until(&mut server, "refused", |status| {
+            !all_open(status) && sum(status, "refused") > before + 20
+        });
+        flood.rest();
+        assert_eq!(probe(&mut server).status, 200);
+        let stream = TcpStream::connect(server.admin_address).unwrap();
+        assert_eq!(Client::over(stream.try_clone().unwrap()).get("/metrics").status, 200);
+        assert_eq!(
+            sys::socket::sent_again(stream.as_fd()).unwrap(),
+            0,
+            "the admin interface has a queue of its own"
+        );
+    }
+    drop(flood);
+    server.eventually("over", all_open);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn exempt_probe_is_answered_while_strangers_are_not() {
+    let files = Files::new();
+    for flags in [
+        &["--arch=sped"][..],
+        &["--arch=sped", "--driver=completion"],
+        &["--arch=per-core", "--workers=2"],
+        &["--arch=mp", "--workers=2"],
+        &["--arch=smped", "--smped=initial=2,p-min=2,p-max=2,c-max=8"],
+        &["--arch=mt", "--workers=2"],
+        &["--arch=knot-a"],
+    ] {
+        println!("{flags:?}");
+        check_probes(Server::start_with_control(&files.root(), &[flags, &[SLOW, SINK, EXEMPT]].concat()));
+    }
+}
+
+#[test]
+fn exempt_probe_passes_the_programs_on_devices() {
+    for hook in ["tc", "xdp"] {
+        beside_clients(|_| {
+            let files = Files::new();
+            if let Some(server) = start_with(hook, &files, &["--arch=sped", EXEMPT]) {
+                check_probes(server);
+            }
+        });
+    }
+}
+
+#[test]
+fn exempt_request_that_has_waited_is_answered() {
+    let files = Files::new();
+    for flags in [
+        &["--arch=sped"][..],
+        &["--arch=sped", "--driver=completion"],
+        &["--arch=smped", "--smped=initial=2,p-min=2,p-max=2,c-max=8"],
+        &["--arch=mp", "--workers=2"],
+        &["--arch=mt", "--workers=2"],
+        &["--arch=knot-c", "--workers=2"],
+    ] {
+        println!("{flags:?}");
+        let all = [flags, &[SLOW, SINK, "--queue-target=1ms", "--client-exempt=127.0.0.0/8"]].concat();
+        let mut server = Server::start_with_control(&files.root(), &all);
+        let mut flood = Flood::new(server.address);
+        // Their SYNs are counted as offered, and none is refused.
+        flood.until(&mut server, "shedding", |status| !all_open(status));
+        for _ in 0..100 {
+            flood.go_on();
+        }
+        assert!(flood.end().all(|response| response.status == 200));
+        let status = server.eventually("over", all_open);
+        assert_eq!((sum(&status, "refused"), status.count("refused_late")), (0, 0));
+        assert_eq!(server.stop().0, Some(0));
     }
 }
 
@@ -196,8 +315,8 @@ fn overload_off_attaches_and_says_nothing() {
     let mut flood = Flood::new(without.address);
     (0..50).for_each(|_| flood.go_on());
     let status = without.status();
-    for mut client in flood.end() {
-        assert_eq!(client.response().status, 200);
+    for response in flood.end() {
+        assert_eq!(response.status, 200);
     }
     assert_eq!(status.0["queue"]["drops"], 0);
     without.stop_well();
@@ -272,8 +391,8 @@ fn device_hook_refuses_a_flood_and_nothing_else() {
                 assert!(samples.iter().any(|(name, value)| {
                     name.starts_with("inrush_overload_refused_total") && *value > 100.0 / 2.0
                 }));
-                for mut client in flood.end() {
-                    assert_answered(&client.response());
+                for response in flood.end() {
+                    assert_answered(&response);
                 }
                 server.eventually("over", all_open);
                 assert_eq!(server.stop().0, Some(0));
@@ -332,7 +451,7 @@ fn requests_that_have_waited_for_too_long_are_refused() {
             Server::start_with_control(&files.root(), &[flags, &[SLOW, SINK, "--queue-target=1ms"]].concat());
         let mut flood = Flood::new(server.address);
         flood.until(&mut server, "too late", |status| status.count("refused_late") > 10);
-        let late = flood.end().map(|mut client| client.response()).inspect(assert_answered);
+        let late = flood.end().inspect(assert_answered);
         assert!(late.filter(|response| response.status == 503).count() > 10);
         server.eventually("over", all_open);
         assert_eq!(server.client().get(Files::SMALL.0).status, 200);

@@ -7,7 +7,7 @@
 //!         |
 //!   queue i = identity mod n, or the queue of the receiving processor
 //!         |
-//!   no SYN, or identity < share of i ── yes ──> queue i
+//!   no SYN, of an exempt network, or identity < share of i ── yes ──> queue i
 //!         | no
 //!       sink i
 //! ```
@@ -24,10 +24,14 @@
 //! Invariants: a larger share admits every SYN that a smaller one admits. Indexes are those of the group,
 //! listeners before sinks.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use base::Network;
+use bpf::Exempt;
 use sys::reuseport::Op;
 
+/// The offset of the whole source address in an IPv6 packet.
+const V6_SOURCE: u32 = 8;
 /// The offsets of the source address, the ports and the sequence number in an IPv4 packet without options.
 /// With options the program reads other bytes of the header, which a retransmission repeats as well.
 const V4: [u32; 3] = [12, 20, 24];
@@ -36,7 +40,7 @@ const V6: [u32; 3] = [20, 40, 44];
 
 /// The memory word of the program that holds the identity.
 const IDENTITY: u32 = 0;
-/// The memory word with the number that must be below a share: the identity, or 0 without a SYN.
+/// The memory word with the number that must be below a share: the identity, or 0 without a SYN or for an exempt one.
 const DRAW: u32 = 1;
 /// The bit of a SYN in the flags of TCP.
 const SYN: u32 = 2;
@@ -62,6 +66,8 @@ pub struct Program<'a> {
     pub listeners: usize,
     /// Mixed into identities.
     pub salt: u32,
+    /// Networks whose SYNs no share refuses.
+    pub exempt: &'a Exempt,
     /// The source of a filler, and the index that the filler goes to.
     pub filler: Option<(SocketAddr, u32)>,
 }
@@ -74,6 +80,8 @@ impl Program<'_> {
             choose_filler(&mut operations, source, index);
         }
         identify(&mut operations, self.salt);
+        zero_draw_if_exempt(&mut operations, self.exempt);
+        operations.push(Op::LoadMemory(IDENTITY));
         if let Routing::ByCpu(cpus) = self.routing {
             operations.push(Op::LoadCpu);
             for (queue, cpu) in cpus.iter().enumerate().take(self.shares.len()) {
@@ -110,7 +118,7 @@ impl Program<'_> {
     }
 }
 
-/// Leaves the identity of the packet in the accumulator and in memory, and the draw in memory.
+/// Leaves the identity of the packet and the draw in memory.
 fn identify(operations: &mut Vec<Op>, salt: u32) {
     let (v6, v4) = (combine(V6), combine(V4));
     operations.extend([Op::LoadByte(0), Op::And(0xf0), Op::SkipUnless(0x60, v6.len() as u8 + 1)]);
@@ -131,7 +139,6 @@ fn identify(operations: &mut Vec<Op>, salt: u32) {
     }
     operations.extend([Op::StoreMemory(IDENTITY), Op::StoreMemory(DRAW)]);
     operations.extend(zero_draw_without_syn());
-    operations.push(Op::LoadMemory(IDENTITY));
 }
 
 /// Sets the draw to 0 for a packet that is surely no SYN.
@@ -153,6 +160,46 @@ fn zero_draw_without_syn() -> [Op; 13] {
         Op::SkipUnless(0, 1),
         Op::StoreMemory(DRAW),
     ]
+}
+
+/// Sets the draw to 0 for a packet of an exempt network.
+fn zero_draw_if_exempt(operations: &mut Vec<Op>, exempt: &Exempt) {
+    for (version, is_v4) in [(0x40, true), (0x60, false)] {
+        let tests: Vec<Op> =
+            exempt.networks().iter().flat_map(|network| zero_draw_if_in(network, is_v4)).collect();
+        if !tests.is_empty() {
+            let others = [Op::SkipUnless(version, 1), Op::Skip(1), Op::Skip(tests.len() as u32)];
+            operations.extend([Op::LoadByte(0), Op::And(0xf0)]);
+            operations.extend(others);
+            operations.extend(tests);
+        }
+    }
+}
+
+/// Sets the draw to 0 if the source of a packet is in a network. IPv4 addresses are compared in their mapped form, of
+/// which only the last word is in the packet.
+fn zero_draw_if_in(network: &Network, is_v4: bool) -> Vec<Op> {
+    let (address, before) = match network.address() {
+        IpAddr::V4(address) => (address.to_ipv6_mapped(), 96),
+        IpAddr::V6(address) => (address, 0),
+    };
+    let words = |bits: u128| [96, 64, 32, 0].map(|shift| (bits >> shift) as u32);
+    let mask = u128::MAX.checked_shl(128 - before - u32::from(network.prefix())).unwrap_or_default();
+    let (masks, values) = (words(mask), words(address.to_bits()));
+    let known = words(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits());
+    let can_contain =
+        if is_v4 { (0..3).all(|index| known[index] & masks[index] == values[index]) } else { before == 0 };
+    if !can_contain {
+        return Vec::new();
+    }
+    let offsets = if is_v4 { vec![(3, V4[0])] } else { (0..4).zip((V6_SOURCE..).step_by(4)).collect() };
+    let mut operations = vec![Op::StoreMemory(DRAW), Op::And(0)];
+    for (index, offset) in offsets.into_iter().rev().filter(|(index, _)| masks[*index] != 0) {
+        operations.push(Op::SkipUnless(values[index], operations.len() as u8));
+        operations.extend([Op::And(masks[index]), Op::LoadWord(offset)]);
+    }
+    operations.reverse();
+    operations
 }
 
 /// Mixes three words of a packet. The odd multipliers come from the golden ratio and from xxHash; they carry
@@ -177,7 +224,7 @@ fn choose_filler(operations: &mut Vec<Op>, source: SocketAddr, index: u32) {
     };
     let (version, address, at, ports) = match source.ip() {
         IpAddr::V4(address) => (0x40, words(&address.octets()), V4[0], V4[1]),
-        IpAddr::V6(address) => (0x60, words(&address.octets()), 8, V6[1]),
+        IpAddr::V6(address) => (0x60, words(&address.octets()), V6_SOURCE, V6[1]),
     };
     let mut tests = vec![(Op::LoadHalf(ports), u32::from(source.port()))];
     tests.extend(address.iter().zip((at..).step_by(4)).map(|(word, at)| (Op::LoadWord(at), *word)));

@@ -42,6 +42,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use base::Nanos;
+use bpf::Exempt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use sys::errno::{Failure, classify};
 use sys::poll::{PollFd, bits};
@@ -95,6 +96,7 @@ struct Group {
     /// Listeners of each address.
     listeners: usize,
     salt: u32,
+    exempt: Exempt,
     /// True for each queue whose refused clients are forgotten: nobody holds them to a rate any more.
     forgotten: Vec<bool>,
     /// Sinks by address, then by queue. Empty after withdrawal.
@@ -104,15 +106,15 @@ struct Group {
 impl Sinks {
     /// Joins the groups of some listeners, with one listener for each address. `queues` is the number of accept
     /// queues that get connections. `members` is the number of listeners of each address, at least `queues`.
-    /// `inherited` are the [copies](Sinks::copies) of sinks that these groups have already. Everything is admitted at
-    /// first. Blocks for the time of a connection over the loopback interface, at most a second.
+    /// `inherited` are the [copies](Sinks::copies) of sinks that these groups have already. Clients of `exempt` are
+    /// never refused. Everything is admitted at first. Blocks for the time of a connection over the loopback interface, at most a second.
     ///
     /// All `members` of an address must be listening, with SO_REUSEPORT, in the order of the queues.
     /// Their group must contain no other socket but the inherited sinks.
     ///
     /// # Errors
     /// [`SinkError::System`]: the listeners belong to another user or lack SO_REUSEPORT, no descriptor is
-    /// free, or one program cannot hold the queues. [`SinkError::Strangers`]. The groups then keep a program
+    /// free, or one program cannot hold the queues and the exempt networks. [`SinkError::Strangers`]. The groups then keep a program
     /// that admits everything.
     pub fn join(
         listeners: &[(SocketAddr, BorrowedFd<'_>)],
@@ -120,11 +122,20 @@ impl Sinks {
         members: usize,
         routing: Routing,
         salt: u32,
+        exempt: &Exempt,
         mut inherited: Vec<OwnedFd>,
     ) -> Result<Sinks, SinkError> {
         let shares = vec![1.0; queues];
         let forgotten = vec![true; queues];
-        let mut group = Group { routing, shares, listeners: members, salt, forgotten, sinks: Vec::new() };
+        let mut group = Group {
+            routing,
+            shares,
+            listeners: members,
+            salt,
+            exempt: exempt.clone(),
+            forgotten,
+            sinks: Vec::new(),
+        };
         for (address, listener) in listeners {
             let at = |sink: &mut OwnedFd| local_address(sink).is_ok_and(|local| local == *address);
             let before = inherited.extract_if(.., at).collect();
@@ -167,8 +178,8 @@ impl Group {
     }
 
     fn program(&self) -> Program<'_> {
-        let (routing, shares) = (&self.routing, &self.shares);
-        Program { routing, shares, listeners: self.listeners, salt: self.salt, filler: None }
+        let (routing, shares, exempt) = (&self.routing, &self.shares, &self.exempt);
+        Program { routing, shares, listeners: self.listeners, salt: self.salt, exempt, filler: None }
     }
 
     /// Sends everything to the listeners, then closes the sinks. The program that remains names only

@@ -19,7 +19,7 @@
 //! Owns the decision and the tables. The acceptor carries out a refusal; behind a proxy, the machine does. Worker
 //! processes share no tables, so their architectures do not offer the limits.
 //!
-//! Invariants: a server without limits and proxies has no [`Clients`]; a [`Permit`] gives its connection back when it
+//! Invariants: a server without limits, exempt clients and proxies has no [`Clients`]; a [`Permit`] gives its connection back when it
 //! is dropped.
 
 mod sketch;
@@ -27,10 +27,10 @@ mod sketch;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use base::Nanos;
+use base::{Nanos, Network};
+use bpf::Exempt;
 
 use crate::ground::counters::LoopCounts;
-pub use site::Network;
 use sketch::{Counts, Hasher, Places, Rates};
 
 /// The limits of each client, and the proxies in front of the server.
@@ -40,8 +40,8 @@ pub struct ClientSettings {
     pub connections: Option<u32>,
     /// New connections of one client, per second. The same number may come at once.
     pub rate_per_s: Option<u32>,
-    /// Clients without limits.
-    pub exempt: Vec<Network>,
+    /// Clients that neither these limits nor overload control refuses.
+    pub exempt: Exempt,
     /// Peers whose connections begin with a header of the PROXY protocol.
     pub proxies: Vec<Network>,
 }
@@ -62,7 +62,7 @@ struct Shared {
     hasher: Hasher,
     counts: Option<Counts>,
     rates: Option<Rates>,
-    exempt: Vec<Network>,
+    exempt: Exempt,
     proxies: Vec<Network>,
     resets: bool,
 }
@@ -103,7 +103,8 @@ impl Drop for Permit {
 }
 
 impl Clients {
-    /// Makes the tables for at most `connections` open connections. Returns `None` without limits and proxies.
+    /// Makes the tables for at most `connections` open connections. Returns `None` without limits, exempt clients and
+    /// proxies.
     /// `resets` selects resets for refused connections, because an answer would cost a TLS handshake.
     pub fn new(
         settings: &ClientSettings,
@@ -111,7 +112,8 @@ impl Clients {
         resets: bool,
         key: [u64; 2],
     ) -> Option<Clients> {
-        if !settings.has_limits() && settings.proxies.is_empty() {
+        let exempts = !settings.exempt.networks().is_empty();
+        if !settings.has_limits() && !exempts && settings.proxies.is_empty() {
             return None;
         }
         Some(Clients(Arc::new(Shared {
@@ -134,6 +136,11 @@ impl Clients {
         is_in(&self.0.proxies, peer.map(canonical))
     }
 
+    /// Tells whether no limit and no overload control may refuse a client.
+    pub fn is_exempt(&self, client: SocketAddr) -> bool {
+        self.0.exempt.contains(canonical(client))
+    }
+
     /// Decides on a new connection of a peer.
     pub fn admit_peer(&self, peer: Option<SocketAddr>, now: Nanos, counts: &mut LoopCounts) -> Admission {
         match peer {
@@ -146,7 +153,7 @@ impl Clients {
     pub fn admit(&self, client: SocketAddr, now: Nanos, counts: &mut LoopCounts) -> Admission {
         let Shared { hasher, counts: open, rates, exempt, .. } = &*self.0;
         let client = canonical(client);
-        if (open.is_none() && rates.is_none()) || is_in(exempt, Some(client)) {
+        if (open.is_none() && rates.is_none()) || exempt.contains(client) {
             return Admission::Free;
         }
         let places = hasher.places(client);
@@ -178,6 +185,10 @@ mod tests {
 
     fn clients(settings: &ClientSettings) -> Clients {
         Clients::new(settings, 100, false, [1, 2]).unwrap()
+    }
+
+    fn exempt(network: &str) -> Exempt {
+        Exempt::new(vec![network.parse().unwrap()]).unwrap()
     }
 
     fn peer(ip: &str) -> SocketAddr {
@@ -218,7 +229,7 @@ mod tests {
         let settings = ClientSettings {
             connections: Some(1),
             rate_per_s: Some(1),
-            exempt: vec!["192.0.2.0/25".parse().unwrap()],
+            exempt: exempt("192.0.2.0/25"),
             proxies: vec!["2001:db8::/32".parse().unwrap()],
         };
         let (clients, mut counts) = (clients(&settings), LoopCounts::default());
@@ -233,10 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_and_proxies_there_is_nothing_to_ask() {
-        let exempt = vec!["192.0.2.0/25".parse().unwrap()];
-        assert!(
-            Clients::new(&ClientSettings { exempt, ..ClientSettings::default() }, 9, false, [0; 2]).is_none()
-        );
+    fn without_settings_there_is_nothing_to_ask() {
+        assert!(Clients::new(&ClientSettings::default(), 9, false, [0; 2]).is_none());
+        let exempt = exempt("192.0.2.0/25");
+        let clients = clients(&ClientSettings { exempt, ..ClientSettings::default() });
+        assert!(clients.is_exempt(peer("192.0.2.1")) && clients.is_exempt(peer("::ffff:192.0.2.1")));
+        assert!(!clients.is_exempt(peer("192.0.2.128")));
+        let mut counts = LoopCounts::default();
+        assert!(!is_refused(&clients, "192.0.2.128", &mut counts), "there is no limit");
     }
 }

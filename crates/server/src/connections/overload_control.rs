@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base::{Clock, Nanos, RealClock, lock};
+use bpf::Exempt;
 use bpf::admission::Attached;
 use overload::hook::Routing;
 use overload::law::Sessions;
@@ -124,7 +125,7 @@ struct Reading {
 impl Overload {
     /// Starts a control for each accept queue. A queue is a set of listeners, one for each address. Blocks for at
     /// most a second, or for the time in which a driver restarts its device for XDP. A server that takes over from
-    /// another one gets its sinks, and begins to control two seconds later.
+    /// another one gets its sinks, and begins to control two seconds later. Clients of `exempt` are never refused.
     pub fn control(
         inherited: Option<Vec<OwnedFd>>,
         target: Nanos,
@@ -132,12 +133,14 @@ impl Overload {
         sets: &[Vec<Listener>],
         routing: Routing,
         hook: WantedHook,
+        exempt: &Exempt,
     ) -> (Overload, Vec<AcceptControl>) {
         let clock = RealClock::new();
         let first = sets.first().map_or(&[][..], Vec::as_slice);
         let takes_over = inherited.is_some();
         let inherited = inherited.unwrap_or_default();
-        let Chosen { refuser, attached, reason, failures } = Refuser::choose(hook, sets, routing, inherited);
+        let Chosen { refuser, attached, reason, failures } =
+            Refuser::choose(hook, sets, routing, exempt, inherited);
         let settings = Settings { target, backlog: in_force(backlog, first) };
         let live = LiveTarget::new(target);
         let withdrawn = Arc::<AtomicBool>::default();

@@ -80,7 +80,7 @@ impl LiveSettings {
         &self.custody
     }
 
-    /// Returns the limits of each client; `None` without limits and proxies.
+    /// Returns the limits of each client; `None` without limits, exempt clients and proxies.
     pub fn clients(&self) -> Option<&Clients> {
         self.clients.as_ref()
     }

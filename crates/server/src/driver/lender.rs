@@ -140,7 +140,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
     }
 
     /// Obeys overload control before a turn of a connection that may bring bytes. If they have waited for too long in the
-    /// accept queue and the socket, their requests are refused.
+    /// accept queue and the socket, their requests are refused, unless the client is exempt.
     pub(super) fn obey(&mut self, sessions: Sessions, socket: BorrowedFd<'_>, machine: &mut Machine) {
         if sessions.close_after_response {
             machine.retire();
@@ -148,7 +148,11 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         self.count_refused();
         self.serves_newcomer = machine.is_new();
         let waited = || since_received(socket).unwrap_or_default();
-        self.service.refuse(sessions.late_after.is_some_and(|late| waited() > late));
+        let is_exempt = || {
+            let exempts = |client| self.settings.clients().is_some_and(|clients| clients.is_exempt(client));
+            machine.client().is_some_and(exempts)
+        };
+        self.service.refuse(sessions.late_after.is_some_and(|late| waited() > late && !is_exempt()));
     }
 
     /// The totals of the loop, which are about to change and to be published.

@@ -87,7 +87,9 @@ impl Opening {
         if let Some(target) = target {
             let overload;
             let (backlog, hook) = (plan.config.backlog, plan.config.wanted_hook());
-            (overload, controls) = Overload::control(inherited, target, backlog, &sets, routing, hook);
+            let exempt = &plan.config.clients.exempt;
+            (overload, controls) =
+                Overload::control(inherited, target, backlog, &sets, routing, hook, exempt);
             opened.overload = Some(overload);
         }
         let controls = controls.into_iter().map(Some).chain(std::iter::repeat_with(|| None));

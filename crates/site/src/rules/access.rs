@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::network::Network;
 use super::pattern::Pattern;
+use base::Network;
 
 /// A rule about clients, as text `PATTERN allow|deny NETWORK|all`. The first rule that matches path and client
 /// decides. A client that no rule matches is allowed.

@@ -75,8 +75,10 @@ fn spread(program: &Program<'_>, cpu: u32, v6: bool) -> Vec<u32> {
     counts
 }
 
+static NOBODY: Exempt = Exempt::NONE;
+
 fn program<'a>(routing: &'a Routing, shares: &'a [f64]) -> Program<'a> {
-    Program { routing, shares, listeners: shares.len(), salt: 0x1234_5678, filler: None }
+    Program { routing, shares, listeners: shares.len(), salt: 0x1234_5678, exempt: &NOBODY, filler: None }
 }
 
 #[test]
@@ -183,4 +185,42 @@ fn longest_accepted_program_has_hundreds_of_queues() {
     let cpus = Routing::ByCpu((0..400).collect());
     assert!(program(&cpus, &shares).operations().len() <= 4096);
     assert!(program(&Routing::Even, &vec![0.5; 800]).operations().len() <= 4096);
+}
+
+#[test]
+fn exempt_networks_pass_at_any_share() {
+    let networks = ["10.1.0.0/16", "192.0.2.7", "2001:db8::/33", "2001:db9::7"];
+    let exempt = Exempt::new(networks.map(|network| network.parse().unwrap()).to_vec()).unwrap();
+    let everybody = Exempt::new(vec!["::/0".parse().unwrap()]).unwrap();
+    let ipv4 = Exempt::new(vec!["0.0.0.0/0".parse().unwrap()]).unwrap();
+    let (routing, shares) = (Routing::Even, [0.0, 1e-9]);
+    let run_for = |exempt: &Exempt, address: &str| {
+        let operations = Program { exempt, ..program(&routing, &shares) }.operations();
+        let mut queues = [0; 4];
+        for sequence in 0..400 {
+            let source = SocketAddr::new(address.parse().unwrap(), 4711);
+            queues[run(&operations, &syn(source, sequence), 0) as usize] += 1;
+        }
+        assert!(
+            queues.iter().all(|count| *count == 0 || (100..300).contains(count)),
+            "{address}: {queues:?}"
+        );
+        queues[0] > 0
+    };
+    for address in ["10.1.255.1", "192.0.2.7", "2001:db8:7fff::1", "2001:db9::7"] {
+        assert!(run_for(&exempt, address), "{address} is exempt");
+    }
+    for address in ["10.2.0.1", "192.0.2.6", "2001:db8:8000::1", "2001:db9::6", "::ffff:10.1.0.1"] {
+        assert!(!run_for(&exempt, address), "{address} is not exempt");
+    }
+    assert!(run_for(&everybody, "10.2.0.1") && run_for(&everybody, "2001:db9::6"));
+    assert!(run_for(&ipv4, "10.2.0.1") && !run_for(&ipv4, "2001:db9::6"));
+}
+
+#[test]
+fn most_exempt_networks_fit_into_one_program() {
+    let networks = (0..256).map(|number| format!("2001:db8:{number:x}::1").parse().unwrap()).collect();
+    let exempt = Exempt::new(networks).unwrap();
+    let (routing, shares) = (Routing::Even, [0.5; 64]);
+    assert!(Program { exempt: &exempt, ..program(&routing, &shares) }.operations().len() <= 4096);
 }

@@ -31,6 +31,7 @@ fn join(address: SocketAddr, listeners: &[OwnedFd]) -> Result<Sinks, SinkError> 
         listeners.len(),
         Routing::Even,
         7,
+        &Exempt::NONE,
         Vec::new(),
     )
 }
@@ -108,7 +109,9 @@ fn refuses_and_admits(address: &str, client_v6: bool) {
 fn extra_listeners_get_no_connection() {
     let (address, listeners) = listeners("127.0.0.1:0", 3);
     let first = listeners[0].as_fd();
-    let sinks = Sinks::join(&[(address, first)], 1, listeners.len(), Routing::Even, 7, Vec::new()).unwrap();
+    let sinks =
+        Sinks::join(&[(address, first)], 1, listeners.len(), Routing::Even, 7, &Exempt::NONE, Vec::new())
+            .unwrap();
     let clients: Vec<OwnedFd> = (0..20).map(|_| begin(address)).collect();
     eventually("connected", || clients.iter().all(connected));
     assert_eq!(listeners.iter().map(depth).collect::<Vec<_>>(), [20, 0, 0]);
@@ -233,7 +236,8 @@ fn steered_queues_refuse_their_own() {
     let here = sys::cpu::allowed().unwrap()[0];
     let (address, listeners) = listeners("127.0.0.1:0", 2);
     let group = [(address, listeners[0].as_fd())];
-    let sinks = Sinks::join(&group, 2, 2, Routing::ByCpu(vec![4095, here]), 7, Vec::new()).unwrap();
+    let sinks =
+        Sinks::join(&group, 2, 2, Routing::ByCpu(vec![4095, here]), 7, &Exempt::NONE, Vec::new()).unwrap();
     let connect = || {
         sys::cpu::pin(&[here]).unwrap();
         let clients = [begin(address), begin(address), begin(address)];
@@ -314,13 +318,13 @@ fn successor_inherits_sinks_and_makes_missing_ones() {
     let cookies = |sinks: &Sinks| -> Vec<u64> {
         sinks.lock().sinks[0].iter().map(|sink| sockopt::socket_cookie(sink).unwrap()).collect()
     };
-    let predecessor = Sinks::join(&group, 1, 2, Routing::Even, 7, Vec::new()).unwrap();
+    let predecessor = Sinks::join(&group, 1, 2, Routing::Even, 7, &Exempt::NONE, Vec::new()).unwrap();
     predecessor.hook(0).admit(&share(0.0)).unwrap();
     let (copies, before) = (predecessor.copies().unwrap(), cookies(&predecessor));
     predecessor.withdraw();
     let clients: Vec<OwnedFd> = (0..50).map(|_| begin(address)).collect();
     eventually("all are connected", || clients.iter().all(connected));
-    let successor = Sinks::join(&group, 2, 2, Routing::Even, 8, copies).unwrap();
+    let successor = Sinks::join(&group, 2, 2, Routing::Even, 8, &Exempt::NONE, copies).unwrap();
     assert_eq!((&cookies(&successor)[..1], cookies(&successor).len()), (&before[..], 2));
     let mut hooks = [successor.hook(0), successor.hook(1)];
     for hook in &mut hooks {
@@ -360,7 +364,8 @@ fn second_set_of_sinks_is_refused() {
 fn listeners_that_share_no_port_have_no_sink() {
     let alone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = alone.local_addr().unwrap();
-    let error = Sinks::join(&[(address, alone.as_fd())], 1, 1, Routing::Even, 7, Vec::new()).unwrap_err();
+    let error = Sinks::join(&[(address, alone.as_fd())], 1, 1, Routing::Even, 7, &Exempt::NONE, Vec::new())
+        .unwrap_err();
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 

@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use base::lock;
+use bpf::Exempt;
 use bpf::admission::{self, Admission, Attached, Changes, LimitTable, NewDevice, Queues};
 use overload::hook::program::Program;
 use overload::hook::{BucketHook, Routing};
@@ -46,6 +47,7 @@ impl DeviceHooks {
         sets: &[Vec<Listener>],
         routing: &Routing,
         salt: u32,
+        exempt: &Exempt,
     ) -> Result<(DeviceHooks, Vec<Attached>), String> {
         let name = match hook {
             admission::Hook::Tc | admission::Hook::TcReset => "tc",
@@ -59,11 +61,13 @@ impl DeviceHooks {
         let first = one_for_each_address(sets);
         let first: Vec<BorrowedFd<'_>> = first.iter().map(|listener| listener.socket.as_fd()).collect();
         let (admission, attached) =
-            Admission::of_listeners(hook, &queues, &first).map_err(|error| error.to_string())?;
+            Admission::of_listeners(hook, &queues, exempt, &first).map_err(|error| error.to_string())?;
         if sets.len() > 1 {
             let shares = vec![1.0; sets.len()];
             let listeners = sets.iter().map(Vec::len).sum::<usize>() / first.len();
-            let program = Program { routing, shares: &shares, listeners, salt, filler: None }.operations();
+            let exempt = &Exempt::NONE;
+            let program =
+                Program { routing, shares: &shares, listeners, salt, exempt, filler: None }.operations();
             for listener in first {
                 sys::reuseport::attach(listener, &program)
                     .map_err(|error| format!("cannot choose accept queues by a program: {error}"))?;
@@ -152,7 +156,7 @@ mod tests {
         let listeners = crate::ground::listener::listen(address, 128, QUEUES, true).unwrap();
         let sets: Vec<Vec<Listener>> = listeners.into_iter().map(|listener| vec![listener]).collect();
         let address = sets[0][0].address;
-        let hooks = match DeviceHooks::attach(hook, &sets, routing, 7) {
+        let hooks = match DeviceHooks::attach(hook, &sets, routing, 7, &Exempt::NONE) {
             Ok((hooks, attached)) => {
                 assert_eq!(attached.len(), 1, "loopback alone");
                 hooks

@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use bpf::Exempt;
 use bpf::admission::{self, Attached};
 use overload::hook::{Routing, Sinks};
 use overload::{Hook, NoHook};
@@ -50,12 +51,14 @@ pub struct Chosen {
 
 impl Refuser {
     /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. The
-    /// groups of the listeners may have `inherited` sinks already. Blocks during one connection over the loopback
+    /// groups of the listeners may have `inherited` sinks already. Clients of `exempt` are never refused, unless the kernel
+    /// drops their SYNs at a full accept queue. Blocks during one connection over the loopback
     /// interface, at most a second. A driver that restarts its device for XDP takes longer.
     pub fn choose(
         wanted: WantedHook,
         sets: &[Vec<Listener>],
         routing: Routing,
+        exempt: &Exempt,
         inherited: Vec<OwnedFd>,
     ) -> Chosen {
         // A secret salt, so that no client can foresee the admitted SYNs.
@@ -69,7 +72,7 @@ impl Refuser {
             WantedHook::Left(reason) => (None, Some(reason.to_owned())),
         };
         if let Some(hook) = program {
-            match (DeviceHooks::attach(hook, sets, &routing, salt), wanted) {
+            match (DeviceHooks::attach(hook, sets, &routing, salt, exempt), wanted) {
                 (Ok((devices, attached)), _) => {
                     return Chosen { refuser: Refuser::Devices(devices), attached, reason, failures };
                 }
@@ -82,7 +85,7 @@ impl Refuser {
         let first = one_for_each_address(sets);
         let addresses: Vec<_> = first.iter().map(|one| (one.address, one.socket.as_fd())).collect();
         let members = sets.iter().map(Vec::len).sum::<usize>() / addresses.len().max(1);
-        let refuser = match Sinks::join(&addresses, sets.len(), members, routing, salt, inherited) {
+        let refuser = match Sinks::join(&addresses, sets.len(), members, routing, salt, exempt, inherited) {
             Ok(sinks) => Refuser::Sinks(sinks),
             Err(error) => {
                 failures.push(format!("{error}, so that only the backlog bounds the accept queue"));

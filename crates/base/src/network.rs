@@ -15,6 +15,16 @@ impl Network {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address)
     }
+
+    /// Returns the first address.
+    pub fn address(&self) -> IpAddr {
+        self.0.addr()
+    }
+
+    /// Returns the number of leading bits that all its addresses share.
+    pub fn prefix(&self) -> u8 {
+        self.0.prefix_len()
+    }
 }
 
 impl FromStr for Network {
