@@ -31,7 +31,7 @@ fn check_error(arguments: &[&str], code: i32, parts: &[&str]) {
 fn guard_errors_are_a_line_with_the_next_step() {
     check_error(&[], 2, &["name a listener", ":8080", "--unit"]);
     check_error(&["8080"], 2, &["expected :PORT or ADDR:PORT"]);
-    check_error(&[":80", "--allow", "all"], 2, &["10.0.0.0/8"]);
+    check_error(&[":80", "--allow", "all"], 2, &["192.0.2.7 or 2001:db8::/32"]);
     check_error(&["--pid", "1", "--unit", "a.service"], 2, &["cannot be used with"]);
     check_error(&["--pid", &i32::MAX.to_string()], 3, &["there is no process"]);
     // Port 1 has no listener unless somebody runs a TCPMUX server.
