@@ -332,7 +332,8 @@ impl ForeignControl {
         }
     }
 
-    /// The unanswered requests of the `depth` connections in the accept queue, and those of the others that are not stuck.
+    /// The unanswered requests of the `depth` connections in the accept queue, and of accepted connections that are not
+    /// stuck.
     fn unanswered(&mut self, requests: &RequestTotals, depth: u32) -> (f64, f64) {
         (f64::from(depth) * self.per_connection.get(), self.waiting.accepted(requests, depth))
     }

@@ -74,7 +74,6 @@ fn goaccess_reads_every_line_of_a_request() {
         (&3.into(), &0.into()),
         "{general}"
     );
-    // The body of the first, of the error, and ten bytes.
     let bytes: u64 = fs::read_to_string(&log).unwrap().lines().map(body_bytes).sum();
     assert_eq!(general["bandwidth"], bytes);
     assert_eq!(report["not_found"]["data"][0]["data"], "/absent");

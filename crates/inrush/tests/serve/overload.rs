@@ -57,8 +57,8 @@ impl<'a> Flood<'a> {
         self.pending.drain(..self.pending.len().saturating_sub(MOST_PENDING));
     }
 
-    /// Drops the connections without a request. The server may have accepted some since, and a worker of `mt` would wait
-    /// for their requests until a timeout.
+    /// Drops the connections without a request. The server may have accepted some since, and a worker of `mp` or `mt`
+    /// would wait for their requests until a timeout.
     fn rest(&mut self) {
         self.pending.clear();
     }

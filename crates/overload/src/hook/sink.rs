@@ -107,15 +107,16 @@ impl Sinks {
     /// Joins the groups of some listeners, with one listener for each address. `queues` is the number of accept
     /// queues that get connections. `members` is the number of listeners of each address, at least `queues`.
     /// `inherited` are the [copies](Sinks::copies) of sinks that these groups have already. Clients of `exempt` are
-    /// never refused. Everything is admitted at first. Blocks for the time of a connection over the loopback interface, at most a second.
+    /// never refused. Everything is admitted at first. Blocks for the time of a connection over the loopback
+    /// interface, at most a second.
     ///
     /// All `members` of an address must be listening, with SO_REUSEPORT, in the order of the queues.
     /// Their group must contain no other socket but the inherited sinks.
     ///
     /// # Errors
     /// [`SinkError::System`]: the listeners belong to another user or lack SO_REUSEPORT, no descriptor is
-    /// free, or one program cannot hold the queues and the exempt networks. [`SinkError::Strangers`]. The groups then keep a program
-    /// that admits everything.
+    /// free, or one program cannot hold the queues and the exempt networks. [`SinkError::Strangers`]. The groups
+    /// then keep a program that admits everything.
     pub fn join(
         listeners: &[(SocketAddr, BorrowedFd<'_>)],
         queues: usize,

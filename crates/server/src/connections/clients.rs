@@ -19,8 +19,8 @@
 //! Owns the decision and the tables. The acceptor carries out a refusal; behind a proxy, the machine does. Worker
 //! processes share no tables, so their architectures do not offer the limits.
 //!
-//! Invariants: a server without limits, exempt clients and proxies has no [`Clients`]; a [`Permit`] gives its connection back when it
-//! is dropped.
+//! Invariants: a server without limits, exempt clients and proxies has no [`Clients`]; a [`Permit`] gives its
+//! connection back when it is dropped.
 
 mod sketch;
 

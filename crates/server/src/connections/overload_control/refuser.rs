@@ -52,8 +52,8 @@ pub struct Chosen {
 impl Refuser {
     /// Chooses the best mechanism for listeners of these accept queues, beginning with the operator's choice. The
     /// groups of the listeners may have `inherited` sinks already. Clients of `exempt` are never refused, unless the kernel
-    /// drops their SYNs at a full accept queue. Blocks during one connection over the loopback
-    /// interface, at most a second. A driver that restarts its device for XDP takes longer.
+    /// drops their SYNs at a full accept queue. Blocks during one connection over the loopback interface, at most a
+    /// second. A driver that restarts its device for XDP takes longer.
     pub fn choose(
         wanted: WantedHook,
         sets: &[Vec<Listener>],
