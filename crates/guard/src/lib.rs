@@ -35,7 +35,7 @@ pub mod survey;
 mod target;
 
 pub use address::Address;
-pub use attachment::{HookChoice, Refusal, SignalChoice, Wanted};
+pub use attachment::{HookChoice, Refusal, SignalChoice, Wanted, probe};
 pub use bpf::Exempt;
 pub use error::GuardError;
 pub use owner::Owner;

@@ -78,8 +78,8 @@ impl Status {
     /// The figures in the text format of Prometheus.
     pub fn prometheus(&self) -> String {
         let mut page = Page { text: String::new(), address: &self.address };
-        let refusing = f64::from(u8::from(self.state == "refusing"));
-        page.add("refusing", "gauge", "1 while new connections are refused.", refusing);
+        let bounded = f64::from(u8::from(matches!(self.state, "refusing" | "cautious")));
+        page.add("refusing", "gauge", "1 while new connections above a rate are refused.", bounded);
         page.add("listeners", "gauge", "Listeners at the address.", self.listeners as f64);
         page.add("queue_depth", "gauge", "Connections in the accept queues.", self.queue_depth.into());
         page.add("queue_limit", "gauge", "Sum of the backlogs.", self.queue_limit.into());
@@ -176,5 +176,14 @@ mod tests {
         }
         assert!(page.contains("first_byte_seconds_p50{listener=\":80\"} 0.005"), "{page}");
         assert!(!page.contains("_p99"), "{page}");
+    }
+
+    #[test]
+    fn refusing_is_one_while_the_guard_is_cautious() {
+        let shown = |state| {
+            let page = Status { address: ":80".to_owned(), state, ..Status::default() }.prometheus();
+            page.contains("inrush_guard_refusing{listener=\":80\"} 1")
+        };
+        assert_eq!(["open", "refusing", "cautious", "gone"].map(shown), [false, true, true, false]);
     }
 }

@@ -17,6 +17,7 @@ pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
     } else {
         let mut findings = Findings::of_this_machine();
         findings.0.extend([
+            guarding(),
             load_by_kernel(),
             load_over("load over TUN", load::most_over_tun()),
             load_over("load over AF_XDP", load::most_over_af_xdp()),
@@ -27,6 +28,15 @@ pub fn run(flags: DoctorFlags) -> Result<(), Exit> {
 
 fn print(answer: &(impl Display + Serialize), form: TextOrJson) -> Result<(), Exit> {
     output::result("the findings", form, answer, || answer.to_string())
+}
+
+/// The best signal and hook of a guard here.
+fn guarding() -> Finding {
+    let what = "guard";
+    match guard::probe() {
+        Ok(()) => finding(what, "counts requests, and refuses at the server's cgroup", None),
+        Err(error) => finding(what, "reads the accept queue, and refuses by a sink", Some(error.to_string())),
+    }
 }
 
 /// The clean rate of kernel sockets, which a calibration has measured.

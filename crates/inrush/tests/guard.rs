@@ -158,3 +158,45 @@ fn ambient_capabilities_are_enough_to_guard() {
     let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
     assert_eq!((&status["hook"], &status["state"]), (&Value::from("cgroup"), &Value::from("open")), "{said}");
 }
+
+/// The arguments of the guard in an example for Kubernetes, which follow the word `guard`.
+fn arguments_of(example: &str) -> Vec<String> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(example);
+    let text = std::fs::read_to_string(path).unwrap();
+    let arguments = text.lines().find_map(|line| line.trim().strip_prefix("args: [guard, ")).unwrap();
+    arguments.trim_end_matches(']').split(", ").map(|word| word.trim_matches('"').to_owned()).collect()
+}
+
+/// Runs the guard of an example beside a listener here, with the capabilities that the example adds. `None` where that
+/// cannot be tested.
+fn status_of(example: &str, capabilities: &str) -> Option<Value> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut arguments = arguments_of(example);
+    arguments[0] = listener.local_addr().unwrap().to_string();
+    let admin = arguments.iter_mut().find(|argument| argument.ends_with(":9100")).unwrap();
+    *admin = "127.0.0.1:0".to_owned();
+    // The started server ends at once, and the guard with it.
+    let end = ["--output=json", "--", "true"].map(str::to_owned);
+    let arguments: Vec<String> = arguments.into_iter().chain(end).collect();
+    let output = as_nobody(capabilities, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("no cgroup2 hierarchy") {
+        println!("skipped: {said}");
+        return None;
+    }
+    Some(serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}")))
+}
+
+#[test]
+fn sidecar_example_refuses_on_devices() {
+    let Some(status) = status_of("kubernetes-guard.yaml", "+bpf,+net_admin") else { return };
+    assert_eq!([&status["hook"], &status["signal"], &status["state"]], ["tc", "queue", "open"], "{status}");
+}
+
+#[test]
+fn daemon_set_example_refuses_at_the_cgroup() {
+    let capabilities = "+bpf,+net_admin,+sys_ptrace,+dac_read_search";
+    let Some(status) = status_of("kubernetes-guard-node.yaml", capabilities) else { return };
+    let found = [&status["hook"], &status["signal"], &status["state"]];
+    assert_eq!(found, ["cgroup", "requests and queue", "open"], "{status}");
+}

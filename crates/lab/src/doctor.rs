@@ -153,14 +153,16 @@ fn accept_queue() -> Finding {
 }
 
 fn syn_cookies() -> Finding {
+    let what = "SYN cookies";
     match number("net/ipv4/tcp_syncookies") {
-        Some(0) => finding("SYN cookies", "off", None),
-        Some(_) => finding(
-            "SYN cookies",
-            "on",
-            Some("A full SYN queue is answered with cookies instead of drops; experiments turn them off in namespaces of their own.".to_owned()),
-        ),
-        None => finding("SYN cookies", "not in this kernel", None),
+        Some(0) => {
+            let consequence = "Past saturation the SYN queue fills, and the server idles while its kernel refuses: \
+                               1 is the kernel's own value.";
+            finding(what, "off", Some(consequence.to_owned()))
+        }
+        Some(1) => finding(what, "on while the SYN queue is full", None),
+        Some(_) => finding(what, "on for every SYN", None),
+        None => finding(what, "not in this kernel", None),
     }
 }
 
