@@ -3,7 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Flags that a command does not have, with the flags to use instead.
-const HABITS: [(&str, &str, &str); 22] = [
+const HABITS: [(&str, &str, &str); 20] = [
     ("load", "-c", CONNECTIONS),
     ("load", "--vus", CONNECTIONS),
     ("load", "-n", "a run has a length and no number of requests: --duration TIME, with --rate"),
@@ -20,9 +20,7 @@ const HABITS: [(&str, &str, &str); 22] = [
     ("load", "--timeout", "timeouts are --connect-timeout and --request-timeout"),
     ("load", "-m", "the method is --method"),
     ("load", "--latency", "every run prints its latencies"),
-    ("load", "--follow", REDIRECTS),
-    ("load", "-L", REDIRECTS),
-    ("load", "--location", REDIRECTS),
+    ("load", "--max-redirects", "redirects are followed with --follow, at most 10 for a request"),
     ("capacity", "-c", "clients are --connections N, which requests share; the search chooses the rates"),
     ("capacity", "--rate", "the search chooses the rates; a run at one rate is inrush load"),
     ("serve", "--port", "the address and the port are --listen ADDR:PORT"),
@@ -30,8 +28,6 @@ const HABITS: [(&str, &str, &str); 22] = [
 
 const AUTHORIZATION: &str =
     "credentials are --header 'Authorization: Basic BASE64' or 'Authorization: Bearer TOKEN'";
-
-const REDIRECTS: &str = "redirects are not followed; give the URL that they lead to";
 
 const CONNECTIONS: &str = "clients of a closed loop are --client closed --sockets N; --rate with --connections N shares kept connections";
 

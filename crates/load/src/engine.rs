@@ -127,6 +127,7 @@ pub(crate) struct Settings<'a> {
     pub request_timeout: Nanos,
     pub expected: &'a Expected,
     pub retry: Retry,
+    pub follows_redirects: bool,
     /// The most streams of a connection, over HTTP/2.
     pub streams: Option<NonZeroU32>,
     /// The connections that this thread's requests share; `None` if each session has its own.
@@ -158,6 +159,7 @@ impl Settings<'_> {
             request_timeout: config.request_timeout,
             expected: &config.expected,
             retry: config.retry,
+            follows_redirects: config.follow,
             streams: config.streams,
             kept_connections: config.connections.map(|_| plan.pending_max_of(0)),
             // Other lanes may have one less.

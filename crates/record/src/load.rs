@@ -397,6 +397,9 @@ pub struct LoadResult {
     /// `goodput_per_s`, and not in `offered`.
     #[serde(default)]
     pub replies_of_warmup: u64,
+    /// Redirects that requests due in the window followed. A redirected request is one request, and ends with its last reply.
+    #[serde(default)]
+    pub redirects: u64,
     /// Correct replies per second that met their deadline, if the run had one.
     pub goodput_per_s: f64,
     /// Bytes of content of correct replies per second, late ones included.

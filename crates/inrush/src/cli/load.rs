@@ -46,7 +46,7 @@ pub enum Stack {
 }
 
 /// The settings of a run that `--calibrate` chooses itself or has no use for.
-const NOT_CALIBRATED: [&str; 43] = [
+const NOT_CALIBRATED: [&str; 44] = [
     "urls",
     "rate",
     "duration",
@@ -64,6 +64,7 @@ const NOT_CALIBRATED: [&str; 43] = [
     "body",
     "requests",
     "data",
+    "follow",
     "retry",
     "connect_timeout",
     "request_timeout",

@@ -84,7 +84,11 @@ fn rates(out: &mut String, result: &LoadResult) -> std::fmt::Result {
         early => format!("  {early} of them to requests of the warm-up"),
     };
     writeln!(out, "replies    {:>10}{of_warmup}", rate(result.replies_per_s))?;
-    writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))
+    writeln!(out, "goodput    {:>10}", rate(result.goodput_per_s))?;
+    match result.redirects {
+        0 => Ok(()),
+        followed => writeln!(out, "redirects  {followed:>10}  followed"),
+    }
 }
 
 fn latencies(out: &mut String, result: &LoadResult) -> std::fmt::Result {

@@ -22,6 +22,7 @@ mod pair;
 mod planning;
 mod pooled;
 mod processes;
+mod redirects;
 mod replays;
 mod stacks;
 mod watching;

@@ -42,6 +42,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             retries: 0,
             frees_place: true,
             story,
+            detour: self.settings.follows_redirects.then(Box::default),
             users: self.users(intended),
         };
         session.write_request(&self.settings, self.clock.wall());

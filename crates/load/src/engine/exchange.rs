@@ -13,7 +13,7 @@ use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::{Correct, Pieces};
-use crate::measurement::thread_metrics::failures::Failures;
+use crate::measurement::thread_metrics::failures::{Example, Failures};
 use crate::plan::expected::Statuses;
 use crate::plan::requests::Workload;
 
@@ -111,6 +111,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.has_replied = true;
         // The server may leave the rest of a request unread, so the next request cannot follow it.
         let persistent = reply.persistent && !connection.is_sending();
+        if self.settings.follows_redirects && self.redirect(key, reply.status, persistent, now) {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(key) else { return };
         let (workload, session) = (self.settings.workload, &mut connection.session);
         let (intended, digest) = (session.intended, connection.hasher.finish());
         let pieces = Pieces::after(connection.pieces.take(), now);
@@ -131,6 +135,26 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.metrics.end(account, outcome, Some(reply.status));
         }
         self.go_on(key, persistent, outcome, now);
+    }
+
+    /// Follows a redirect to the same server. Returns false for any other reply.
+    fn redirect(&mut self, key: Key, status: u16, persistent: bool, now: Nanos) -> bool {
+        let is_secure = self.settings.tls.is_some();
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let session = &mut connection.session;
+        let Some(mut detour) = session.detour.take() else { return false };
+        let cookies = session.story.as_mut().and_then(|story| story.cookies_of_redirect(status, is_secure));
+        let original = session.request_bytes(self.settings.workload, false);
+        let follows = detour.turn(status, original, is_secure, cookies.as_deref());
+        session.detour = Some(detour);
+        if follows {
+            self.metrics.recorder.redirected(self.settings.window.contains(session.intended));
+            connection.hasher = self.settings.expected.hasher();
+            connection.example = Example::default();
+            connection.pieces = None;
+            if persistent { self.send_next(key, now) } else { self.reconnect(key, now) }
+        }
+        follows
     }
 
     /// Enters a complete reply in the histograms.
@@ -172,6 +196,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let due = now + workload.think_time(session.request, &mut session.draws);
         session.request = workload.next(session.request, &mut session.draws);
         (session.intended, session.retries) = (due, 0);
+        if let Some(detour) = &mut session.detour {
+            detour.end();
+        }
         connection.reader.expect_head(workload.answers_head(session.request));
         session.write_request(&self.settings, self.clock.wall());
         connection.phase = Phase::Thinking { over: !persistent };
@@ -278,8 +305,12 @@ fn read<T: Transport>(
     let mut read = Received::Nothing;
     for _ in 0..READS_PER_TURN {
         let Connection { wire, reader, hasher, session, example, .. } = &mut *connection;
-        let ears =
-            Ears { hasher, story: session.story.as_deref_mut(), example: Some((example, accepted, known)) };
+        let ears = Ears {
+            hasher,
+            story: session.story.as_deref_mut(),
+            detour: session.detour.as_deref_mut(),
+            example: Some((example, accepted, known)),
+        };
         match receive(transport, wire, reader, ears, scratch) {
             Received::Part(bytes) if bytes == scratch.len() => read = Received::Part(bytes),
             Received::Nothing => break,

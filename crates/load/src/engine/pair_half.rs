@@ -137,6 +137,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             retries: 0,
             frees_place: false,
             story: None,
+            detour: None,
             users: None,
         };
         let mut reader = Reader::new();

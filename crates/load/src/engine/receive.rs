@@ -3,6 +3,7 @@
 use http1::client::{Part, Reader, Reply};
 use record::Outcome;
 
+use crate::engine::session::detour::Detour;
 use crate::engine::session::story::Story;
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
@@ -28,6 +29,8 @@ pub(crate) struct Ears<'a> {
     pub hasher: &'a mut Hasher,
     /// The session's state.
     pub story: Option<&'a mut Story>,
+    /// The redirects of the request.
+    pub detour: Option<&'a mut Detour>,
     /// The reply as an example of a failed one, with the accepted statuses and the examples that are known.
     pub example: Option<(&'a mut Example, &'a Statuses, &'a Failures)>,
 }
@@ -39,6 +42,9 @@ impl Ears<'_> {
         }
         if let Some((example, accepted, known)) = &mut self.example {
             example.hear(part, accepted, known);
+        }
+        if let Some(detour) = &mut self.detour {
+            detour.hear(part);
         }
         if let Some(story) = &mut self.story {
             story.hear(part);

@@ -136,6 +136,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 users: self.users(again.intended),
                 // Requests of a script are not retried.
                 story: None,
+                detour: self.settings.follows_redirects.then(Box::default),
                 draws: again.draws,
                 request: again.request,
                 intended: again.intended,

@@ -1,5 +1,6 @@
 //! A session and its current connection.
 
+pub(crate) mod detour;
 pub(crate) mod story;
 
 use base::{Nanos, WallTime};
@@ -15,6 +16,7 @@ use crate::plan::digest::Hasher;
 use crate::plan::draws::Draws;
 use crate::plan::requests::{RequestId, Workload};
 use crate::plan::window::Window;
+use detour::Detour;
 use story::Story;
 
 /// A client's sequence of requests. A session outlives a connection that the server closes between two
@@ -35,6 +37,8 @@ pub(super) struct Session {
     pub frees_place: bool,
     /// The state of a session whose requests have bytes of their own.
     pub story: Option<Box<Story>>,
+    /// The redirects of the request in progress, of a run that follows them.
+    pub detour: Option<Box<Detour>>,
     /// The users of a closed-loop client over HTTP/2.
     pub users: Option<Box<Users>>,
 }
@@ -43,15 +47,16 @@ impl Session {
     /// Writes the next request, if its bytes are the session's own.
     pub fn write_request(&mut self, settings: &Settings<'_>, wall: WallTime) {
         let (Some(story), Some(script)) = (&mut self.story, settings.workload.script()) else { return };
-        let last = self.left == 1 && settings.kept_connections.is_none();
+        let last = self.left == 1 && settings.kept_connections.is_none() && !settings.follows_redirects;
         story.write(script, self.request, last, settings.tls.is_some(), wall);
     }
 
     /// The bytes of the request in progress; `last` if it is the last one on its connection.
     pub fn request_bytes<'a>(&'a self, workload: &'a Workload, last: bool) -> &'a [u8] {
-        match &self.story {
-            None => workload.bytes(self.request, last),
-            Some(story) => story.request(),
+        match (self.detour.as_ref().and_then(|detour| detour.request()), &self.story) {
+            (Some(redirected), _) => redirected,
+            (None, Some(story)) => story.request(),
+            (None, None) => workload.bytes(self.request, last),
         }
     }
 
@@ -106,9 +111,9 @@ pub(super) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Returns true if the request in progress is the last one on this connection.
+    /// Returns true if the request in progress is the last one on this connection. A redirect may bring another one.
     pub fn is_last(&self) -> bool {
-        self.session.left == 1 && !self.is_kept
+        self.session.left == 1 && !self.is_kept && self.session.detour.is_none()
     }
 
     /// Returns true while the connection waits for room in the socket.

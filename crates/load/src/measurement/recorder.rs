@@ -56,6 +56,8 @@ pub struct Totals {
     pub replies: u64,
     /// The replies among these to requests that fell due before the window.
     pub replies_of_warmup: u64,
+    /// Redirects that requests due in the window followed.
+    pub redirects: u64,
     /// Correct replies in the window that met their deadline.
     pub good: u64,
     /// Full TLS handshakes, with the server's certificate, of the sessions scheduled in the window.
@@ -79,6 +81,7 @@ impl Default for Totals {
             sent: 0,
             replies: 0,
             replies_of_warmup: 0,
+            redirects: 0,
             good: 0,
             handshakes_full: 0,
             handshakes_resumed: 0,
@@ -105,6 +108,7 @@ impl Totals {
         self.sent += other.sent;
         self.replies += other.replies;
         self.replies_of_warmup += other.replies_of_warmup;
+        self.redirects += other.redirects;
         self.good += other.good;
         self.handshakes_full += other.handshakes_full;
         self.handshakes_resumed += other.handshakes_resumed;
@@ -304,6 +308,11 @@ impl Recorder {
             self.totals.replies += 1;
             self.totals.replies_of_warmup += u64::from(intended < self.window.from);
         }
+    }
+
+    /// Counts a redirect that a request followed; `measured` if the request was due in the window.
+    pub fn redirected(&mut self, measured: bool) {
+        self.totals.redirects += u64::from(measured);
     }
 
     /// Records a correct reply; `measured` if its request was due in the window, whenever its session began.

@@ -93,6 +93,7 @@ pub(crate) fn result(
         sent_per_s: rate(totals.sent),
         replies_per_s: rate(totals.replies),
         replies_of_warmup: totals.replies_of_warmup,
+        redirects: totals.redirects,
         goodput_per_s: rate(totals.good),
         content_bytes_per_s: rate(totals.content_bytes),
         latency_intended_ns: times.intended,

@@ -277,6 +277,7 @@ pub(crate) mod tests {
             sent_per_s: 0.0,
             replies_per_s: 0.0,
             replies_of_warmup: 0,
+            redirects: 0,
             goodput_per_s: 0.0,
             content_bytes_per_s: 0.0,
             latency_intended_ns: Latency::default(),

@@ -245,6 +245,9 @@ pub struct Config {
     pub think: Option<Think>,
     /// Method, header fields and content of every request.
     pub form: Form,
+    /// True to follow redirects to the same server.
+    #[serde(default)]
+    pub follow: bool,
     /// The retry policy for failed requests; applies to closed-loop clients and populations too.
     pub retry: Retry,
     /// The replies that count as correct and in time; a deadline is not zero.
@@ -296,6 +299,7 @@ impl Config {
             data_order: DataOrder::default(),
             requests_per_connection: None,
             connections: None,
+            follow: false,
             streams: None,
             think: None,
             form: Form::default(),
@@ -368,6 +372,7 @@ impl Config {
                 "data",
                 self.data.as_ref().map(|file| format!("{} ({})", file.path().display(), self.data_order)),
             ),
+            ("follow", self.follow.then(|| "true".to_owned())),
             ("headers", joined(&self.form.fields, "; ")),
             ("body", text(&self.form.body)),
             ("populations", joined(&self.populations, " ")),

@@ -70,6 +70,11 @@ impl Expected {
 pub struct Statuses(Vec<RangeInclusive<u16>>);
 
 impl Statuses {
+    /// The statuses of success: 2xx.
+    pub fn successes() -> Statuses {
+        Statuses(vec![200..=299])
+    }
+
     /// True if the status is in the set.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))

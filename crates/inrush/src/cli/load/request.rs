@@ -104,6 +104,14 @@ pub struct RequestFlags {
     #[arg(long, value_name = "TEXT|@FILE", help_heading = REQUESTS, hide_short_help = true)]
     pub body: Option<Body>,
 
+    /// Follow redirects to the same server, at most 10 for a request
+    ///
+    /// A redirected request is one request: its latency covers all replies, and its outcome is that of the last one. 303
+    /// changes the method to GET, and so do 301 and 302 after POST; 307 and 308 keep method and content. A redirect to
+    /// another server is not followed.
+    #[arg(long, short = 'L', visible_alias = "location", help_heading = REQUESTS, hide_short_help = true)]
+    pub follow: bool,
+
     /// Kept connections that requests share: --rate then counts requests, and each takes a free connection
     ///
     /// The first N requests open a connection each. Later ones take the connection that has been idle for longest. If all
@@ -124,9 +132,9 @@ pub struct RequestFlags {
     #[arg(long, value_name = "HOW", default_value = "fin", help_heading = REQUESTS, hide_short_help = true)]
     pub close: Close,
 
-    /// Correct status codes, such as 200 or 200,301,4xx
-    #[arg(long, value_name = "LIST", default_value = "2xx,3xx", help_heading = REPLIES, hide_short_help = true)]
-    pub expect_status: Statuses,
+    /// Correct status codes, such as 200 or 200,301,4xx [default: 2xx,3xx, or 2xx with --follow]
+    #[arg(long, value_name = "LIST", help_heading = REPLIES, hide_short_help = true)]
+    pub expect_status: Option<Statuses>,
 
     /// Length of a correct reply's content, in bytes
     #[arg(long, value_name = "BYTES", value_parser = content_length, help_heading = REPLIES, hide_short_help = true)]
@@ -150,6 +158,7 @@ impl RequestFlags {
             },
             requests_per_connection: self.requests_per_connection,
             connections: self.connections,
+            follow: self.follow,
             streams: self.http2.then(|| self.streams.and_then(NonZeroU32::new).unwrap_or(STREAMS)),
             think: self.think,
             form: Form { method: self.method, fields: self.header, body: self.body },
@@ -160,7 +169,10 @@ impl RequestFlags {
                 Close::Rst => ::load::Close::Reset,
             },
             expected: Expected {
-                status: self.expect_status,
+                status: self.expect_status.unwrap_or_else(|| match self.follow {
+                    true => Statuses::successes(),
+                    false => Statuses::default(),
+                }),
                 length: self.expect_length,
                 digest: self.expect_digest,
                 ..config.expected

@@ -114,7 +114,7 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
         };
         let room = slow.map_or(self.scratch.len(), |pace| pace.bytes);
         let Connection { wire, reader, hasher, .. } = &mut *connection;
-        let ears = Ears { hasher, story: None, example: None };
+        let ears = Ears { hasher, story: None, detour: None, example: None };
         match receive(&mut self.transport, wire, reader, ears, &mut self.scratch[..room]) {
             Received::Over(outcome) => return self.end(key, outcome, now),
             Received::Reply(reply) => return self.replied(key, &reply, now),

@@ -98,16 +98,20 @@ impl Story {
         }
     }
 
+    /// Takes the cookies of a redirect, and returns the value of the Cookie field for the request that follows it; `None`
+    /// without a jar, or for another reply.
+    pub fn cookies_of_redirect(&mut self, status: u16, is_secure: bool) -> Option<String> {
+        let jar = self.jar.as_mut().filter(|_| (300..400).contains(&status))?;
+        jar.take(&self.head);
+        Some(jar.field(is_secure))
+    }
+
     /// Takes cookies and values from a complete reply. Returns false if it lacks a value for later requests, or the text
     /// that it must have.
     pub fn take(&mut self, script: &Script, request: RequestId) -> bool {
         let step = script.step(request);
         if let Some(jar) = &mut self.jar {
-            fields(&self.head, |name, value| {
-                if name.eq_ignore_ascii_case("Set-Cookie") {
-                    jar.set(value);
-                }
-            });
+            jar.take(&self.head);
         }
         let has_values = self.capture(step);
         let has_text = step.expect_text.as_ref().is_none_or(|text| contains(&self.content, text.as_bytes()));

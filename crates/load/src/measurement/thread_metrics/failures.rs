@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use http1::client::Part;
+use http1::client::{Part, fields};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::expected::Statuses;
@@ -59,7 +59,7 @@ impl Example {
             (Part::Head(head), kept) => {
                 let failed =
                     status(head).filter(|status| !accepted.contains(*status) && known.wants(*status));
-                *kept = failed.map(|_| Vec::new());
+                *kept = failed.map(|status| if status / 100 == 3 { redirection(head) } else { Vec::new() });
             }
             (Part::Content(content), Some(kept)) => {
                 let room = BYTES_MAX.saturating_sub(kept.len());
@@ -68,6 +68,18 @@ impl Example {
             (Part::Content(_), None) => {}
         }
     }
+}
+
+/// The place that a redirect leads to, as the beginning of its example.
+fn redirection(head: &[u8]) -> Vec<u8> {
+    let mut place = Vec::new();
+    fields(head, |name, value| {
+        if name.eq_ignore_ascii_case("Location") {
+            let shown = &value[..value.len().min(BYTES_MAX / 2)];
+            place = [b"to ", shown, b"\n"].concat();
+        }
+    });
+    place
 }
 
 /// The status of a head whose syntax the reader has checked (RFC 9112, 4).

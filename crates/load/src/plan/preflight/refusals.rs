@@ -105,6 +105,7 @@ pub(super) fn check_pair(config: &Config, workload: &Workload) -> Result<(), Loa
         Config { retry, .. } if *retry != Retry::Never => {
             format!("--retry {retry}: the handler sees failures but cannot connect again; leave --retry out")
         }
+        Config { follow: true, .. } => "the handler cannot connect again; leave --follow out".to_owned(),
         _ if workload.mean_session_length() != 1.0 => {
             "it makes one request a connection; expected --requests-per-connection 1".to_owned()
         }
@@ -156,6 +157,8 @@ pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
     let why = if config.processes == Processes::Pair {
         "streams of one connection cannot change their process; expected --client s-client or closed"
             .to_owned()
+    } else if config.follow {
+        "redirects are followed over HTTP/1.1; leave --follow out".to_owned()
     } else if let Some(population) = config.populations.iter().find(speaks_http1) {
         format!("--population {population} speaks HTTP/1.1; expected hot or cold")
     } else if let Some(field) = config.form.fields.iter().find(forbidden) {

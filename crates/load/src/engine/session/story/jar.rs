@@ -3,6 +3,8 @@
 //! Leaves out domains, because a run has one server, and paths and dates, which sessions of seconds do not need: a cookie
 //! ends with the session, or when the server sets it again with `Max-Age=0`.
 
+use http1::client::fields;
+
 /// The most cookies of a session; later ones are ignored.
 const COOKIES_MAX: usize = 50;
 
@@ -16,8 +18,17 @@ struct Cookie {
 }
 
 impl Jar {
+    /// Takes the cookies of a reply's head.
+    pub fn take(&mut self, head: &[u8]) {
+        fields(head, |name, value| {
+            if name.eq_ignore_ascii_case("Set-Cookie") {
+                self.set(value);
+            }
+        });
+    }
+
     /// Takes the value of a Set-Cookie field; ignores what is no cookie.
-    pub fn set(&mut self, field: &[u8]) {
+    fn set(&mut self, field: &[u8]) {
         let text = String::from_utf8_lossy(field);
         let mut parts = text.split(';').map(str::trim);
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else { return };
