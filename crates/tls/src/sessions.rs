@@ -8,6 +8,7 @@ use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 
+use crate::key_exchange::provider;
 use crate::material::{Material, TlsError};
 use crate::names::{HostOf, Names, Owned};
 use crate::session::Session;
@@ -60,7 +61,7 @@ impl Sessions {
     }
 
     fn with(material: Material, tickets: Tickets<RealClock>) -> Result<Sessions, TlsError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(provider());
         let names = Arc::new(Names::new(material.certified(&provider)?));
         let tickets = Arc::new(tickets);
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))

@@ -3,10 +3,13 @@
 mod support;
 
 use std::fs;
+use std::sync::Arc;
 
+use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
+use rustls::crypto::CryptoProvider;
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, HandshakeKind};
-use support::{Identity, Pair, client, identity, trusting};
+use rustls::{ClientConfig, Error, HandshakeKind, NamedGroup, SupportedProtocolVersion};
+use support::{Identity, Pair, client, client_of, identity, trusting};
 use tls::{Asked, Material, Sessions, is_a_request};
 
 fn sessions(identities: &[&Identity]) -> Sessions {
@@ -214,4 +217,48 @@ fn certificates_are_replaced_for_the_next_handshake() {
 fn requests_and_records_begin_differently() {
     assert!(b"GPHDOTCgp\r\n".iter().all(|first| is_a_request(*first)));
     assert!([22, 0x80, 0, 21, 23, 0xff].iter().all(|first| !is_a_request(*first)));
+}
+
+/// The group and the kind of a handshake with a client of this provider, which sends its share for `hint` if it has one.
+fn handshake_of(
+    provider: CryptoProvider,
+    version: &'static SupportedProtocolVersion,
+    hint: Option<NamedGroup>,
+) -> (NamedGroup, HandshakeKind) {
+    let folder = tempfile::tempdir().unwrap();
+    let identity = identity(folder.path(), "a", &["a.test"]);
+    let mut config = ClientConfig::clone(&client_of(provider, &[&identity], &[version], &[]));
+    let store = ClientSessionMemoryCache::new(1);
+    if let Some(hint) = hint {
+        store.set_kx_hint("a.test".try_into().unwrap(), hint);
+    }
+    config.resumption = Resumption::store(Arc::new(store));
+    let mut pair = Pair::new(&Arc::new(config), "a.test", sessions(&[&identity]).begin().unwrap());
+    pair.run().unwrap().unwrap();
+    let group = pair.client.negotiated_key_exchange_group().unwrap().name();
+    (group, pair.client.handshake_kind().unwrap())
+}
+
+#[test]
+fn hybrid_group_is_used_if_the_client_prefers_it() {
+    let classical = rustls::crypto::ring::default_provider;
+    let last = || {
+        let mut provider = tls::provider();
+        provider.kx_groups.rotate_left(1);
+        provider
+    };
+    for (provider, version, group) in [
+        (tls::provider(), &TLS13, NamedGroup::X25519MLKEM768),
+        (classical(), &TLS13, NamedGroup::X25519),
+        (last(), &TLS13, NamedGroup::X25519),
+        (tls::provider(), &TLS12, NamedGroup::X25519),
+    ] {
+        assert_eq!(handshake_of(provider, version, None), (group, HandshakeKind::Full));
+    }
+}
+
+#[test]
+fn client_without_a_hybrid_share_is_asked_for_it() {
+    let again = handshake_of(tls::provider(), &TLS13, Some(NamedGroup::X25519));
+    assert_eq!(again, (NamedGroup::X25519MLKEM768, HandshakeKind::FullWithHelloRetryRequest));
 }

@@ -3,9 +3,11 @@
 //! A peer that is not installed is a printed skip. `pip install sslyze` installs the scanner.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use assert_cmd::Command;
 
+use super::architectures::on_every_architecture;
 use super::tls::{self, Identity, installed, s_client};
 use crate::common::{Files, PATIENCE, Server};
 
@@ -98,7 +100,7 @@ fn a_scanner_finds_no_known_weakness() {
 }
 
 #[test]
-fn a_browser_shows_a_page() {
+fn browser_shows_a_page_and_agrees_on_the_hybrid() {
     if !installed("chromium") {
         return;
     }
@@ -111,10 +113,55 @@ fn a_browser_shows_a_page() {
     // Nobody has signed the certificate.
     command.arg("--ignore-certificate-errors");
     command.arg(format!("--user-data-dir={}", files.beside("profile").display()));
+    let log = files.beside("netlog.json");
+    command.arg(format!("--log-net-log={}", log.display()));
     command.arg(format!("https://localhost:{}/page.html", server.address.port()));
     let output = command.timeout(PATIENCE).output().unwrap();
     let page = String::from_utf8_lossy(&output.stdout);
     assert!(page.contains("read by a browser"), "{page}{}", String::from_utf8_lossy(&output.stderr));
     server.eventually("a handshake", |status| status.count("tls_handshakes_full") > 0);
+    let log = std::fs::read_to_string(log).unwrap();
+    // X25519MLKEM768, by its number in the registry of TLS.
+    assert!(log.contains("\"key_exchange_group\":4588,"), "{log}");
+    server.stop_well();
+}
+
+#[test]
+fn go_agrees_on_the_hybrid_on_every_architecture() {
+    if !installed("go") {
+        return;
+    }
+    let files = Files::new();
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    let source = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/tls_peers/group.go"));
+    let program = files.beside("group");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).args([&program, &source]).env("GOTOOLCHAIN", "local").assert().success();
+    on_every_architecture(|flags| {
+        let server = tls::start(&files, &[&identity], flags);
+        let url = format!("https://{}/none", server.address);
+        Command::new(&program).arg(&url).timeout(PATIENCE).assert().stdout("X25519MLKEM768 404\n");
+        server.stop_well();
+    });
+}
+
+#[test]
+fn clients_without_the_hybrid_choose_their_group() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    let server = tls::start(&files, &[&identity], &["--arch=sped"]);
+    for (groups, key) in [
+        ("X25519", "X25519, 253 bits"),
+        ("P-256", "ECDH, prime256v1, 256 bits"),
+        ("P-384:X25519", "ECDH, secp384r1, 384 bits"),
+    ] {
+        for version in ["-tls1_2", "-tls1_3"] {
+            let said = s_client(&server, &[version, "-groups", groups]);
+            assert!(said.contains(&format!("Server Temp Key: {key}\n")), "{groups}: {said}");
+        }
+    }
     server.stop_well();
 }

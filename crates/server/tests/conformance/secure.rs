@@ -48,7 +48,8 @@ impl Identity {
 fn client(certificate: &CertificateDer<'static>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // With the key exchange that browsers ask for: it takes the most stack and the longest hello.
+    let provider = Arc::new(tls::provider());
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
@@ -169,6 +170,57 @@ fn on_each_architecture(case: impl Fn(&Variant, &Files)) {
         println!("{}", known.name);
         case(&Variant::plain(known), &files);
     }
+}
+
+/// The memory in use of each stack of a user-level thread, with its size, in KiB. Such a stack is the only mapping of
+/// less than a MiB that lies above a guard page.
+fn user_stacks() -> Vec<(u64, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut stacks = Vec::new();
+    let (mut guard, mut end, mut size, mut is_stack) = (None, None, 0, false);
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(first), Some(second)) = (words.next(), words.next()) else { continue };
+        match first {
+            "Size:" => {
+                size = second.parse().unwrap();
+                guard = guard.filter(|_| size == 4);
+            }
+            "Rss:" if is_stack && size < 1024 => stacks.push((second.parse().unwrap(), size)),
+            _ if first.contains('-') => {
+                let (from, to) = first.split_once('-').unwrap();
+                is_stack =
+                    second == "rw-p" && guard.is_some() && guard == end && end.as_deref() == Some(from);
+                guard = (second == "---p").then(|| to.to_owned());
+                end = Some(to.to_owned());
+            }
+            _ => {}
+        }
+    }
+    stacks
+}
+
+#[test]
+fn hybrid_handshake_leaves_half_of_a_user_stack() {
+    let identity = Identity::new();
+    on_each_architecture(|variant, files| {
+        if !variant.name().starts_with("knot") {
+            return;
+        }
+        let server = Running::start(variant, identity.config(variant, files));
+        for _ in 0..3 {
+            let mut client = identity.connect(&server);
+            assert!(client.get(&files.contents[0].0) == files.contents[0].1);
+            let group = client.stream.conn.negotiated_key_exchange_group().unwrap().name();
+            assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+            client.close();
+        }
+        let (most, size) = user_stacks().into_iter().max().unwrap();
+        println!("{most} of {size} KiB");
+        assert!(most > 8, "a handshake takes more than two pages");
+        assert!(2 * most <= size, "{most} of {size} KiB");
+        server.stop();
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 use rustls::{DigitallySignedStruct, SignatureScheme};
@@ -43,10 +44,20 @@ pub fn client(
     versions: &[&'static SupportedProtocolVersion],
     protocols: &[&str],
 ) -> Arc<ClientConfig> {
+    client_of(rustls::crypto::ring::default_provider(), identities, versions, protocols)
+}
+
+/// The same client with the groups and suites of a provider.
+pub fn client_of(
+    provider: CryptoProvider,
+    identities: &[&Identity],
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&str],
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     identities.iter().for_each(|identity| roots.add(identity.certificate.clone()).unwrap());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let builder =
+        ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions).unwrap();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     config.resumption = Resumption::in_memory_sessions(16);
