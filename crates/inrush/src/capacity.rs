@@ -1,19 +1,25 @@
 //! `inrush capacity`: turns flags into a survey of a server, with the load generator as the survey's target.
 //!
-//! `lab::survey` decides on the loads and judges them. A step is a run of the load generator in this process.
+//! `lab::survey` decides on the loads and judges them. A step is a run of the load generator in this process. `witness`
+//! looks at a server on this machine meanwhile.
+
+mod witness;
 
 use std::io::{self, IsTerminal};
+use std::net::SocketAddr;
 
 use ::load::preflight::RATE_UNASKED;
 use ::load::{Client, Config, LoadError, Process, Snapshot, Sockets, Stop, Threshold};
 use base::{Clock, Nanos, PerSecond, RealClock};
 use lab::survey::{self, Level, Offer, PROBE_PER_S, Phase, Survey, Target};
+use record::capacity::ServerSide;
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
 use crate::exit::{Exit, stop_at_signal};
 use crate::load::check_cleartext;
 use crate::output;
+use witness::Witness;
 
 /// Interval of the observed points of a watched run.
 const WATCH_INTERVAL: Nanos = Nanos::from_millis(100);
@@ -39,6 +45,8 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
         stop: stop_at_signal()?,
         watched: None,
         failure: None,
+        address: None,
+        side: None,
         runs: 0,
     };
     let probe = survey::probe(&mut server, flags.request.request_timeout)?;
@@ -74,8 +82,18 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
             Err(Ended::Load(error)) => return Err(exit(error)),
         }
     };
+    let result = with_side(result, server.side);
     print(&result, output)?;
     judge(&result)
+}
+
+/// Adds the server's side to a result, and to its sentences.
+fn with_side(mut result: CapacityResult, side: Option<ServerSide>) -> CapacityResult {
+    if side.is_some() {
+        result.server = side;
+        result.text = report::capacity::paragraph(&result);
+    }
+    result
 }
 
 /// The exit for a result that is not valid.
@@ -175,6 +193,10 @@ struct Server {
     watched: Option<LoadResult>,
     /// The reason why every request of the last offered load failed.
     failure: Option<String>,
+    /// The server's address; `None` for a socket file, and before the first run.
+    address: Option<SocketAddr>,
+    /// The server's side of the loads past the capacity.
+    side: Option<ServerSide>,
     /// Number of runs so far. Each run has its own random draws.
     runs: u64,
 }
@@ -193,6 +215,7 @@ impl Server {
         let seed = self.config.seed.child(&format!("run {}", self.runs));
         let config = Config { client, warmup, duration, interval, seed, ..self.config.clone() };
         let plan = ::load::prepare(config).map_err(Ended::Load)?;
+        self.address = plan.target().first();
         let mut observer = |seen: &Snapshot<'_>| observe(seen);
         let result = ::load::run(&plan, &mut observer, stop).map_err(Ended::Load)?;
         if self.stop.is_requested() { Err(Ended::Interrupted) } else { Ok(result) }
@@ -237,9 +260,16 @@ impl Target for Server {
             say(&format!("past the capacity and back: up to {:.0}/s", most_of(levels)));
         }
         let (interrupted, stop) = (self.stop.clone(), Stop::new());
+        let clock = RealClock::new();
+        let is_past = levels.len() > 1;
+        let mut witness =
+            self.address.filter(|_| is_past).and_then(|address| Witness::of(address, clock.now()));
         let mut points = Vec::new();
         let mut observe = |seen: &Snapshot<'_>| {
             points.push(seen.point.clone());
+            if let Some(witness) = &mut witness {
+                witness.look(clock.now());
+            }
             if interrupted.is_requested() || enough(&points) {
                 stop.request();
             }
@@ -248,6 +278,8 @@ impl Target for Server {
         let duration = levels.iter().fold(Nanos::ZERO, |sum, level| sum + level.time);
         let times = [Nanos::ZERO, duration, WATCH_INTERVAL];
         self.watched = Some(self.load(client, times, &stop, &mut observe)?);
+        let requests = self.config.connections.is_none().then_some(self.session_length);
+        self.side = witness.map(|witness| witness.end(requests)).or(self.side.take());
         Ok(points)
     }
 
@@ -318,6 +350,8 @@ mod tests {
             stop: Stop::new(),
             watched: Some(watched()),
             failure: None,
+            address: None,
+            side: None,
             runs: 0,
         };
         let mut outcomes = Outcomes::default();

@@ -114,6 +114,36 @@ fn a_slow_server_with_a_long_queue_does_not_hold() {
     assert!(!shares.is_empty() && shares.iter().all(|share| *share <= 100.0), "{table}");
 }
 
+/// 50 requests a second are served, and the queue has room for 20 of those that are offered beyond.
+#[test]
+fn queue_of_a_server_here_is_named_with_its_length() {
+    let server = server_with(&["--burn=20ms", "--backlog=20", "--overload=off"]);
+    let flags = ["--step-time=600ms", "--trials=1", "--past=5x", "--slo=p99<200ms", "--output=json"];
+    let (code, out, said) = capacity(&[&flags[..], &[&server.url]].concat());
+    assert!([0, 5].contains(&code), "{code}: {said}");
+    let record: record::CapacityResult = serde_json::from_str(&out).unwrap();
+    if let Err(error) = sys::netlink::SocketDiagnostics::open() {
+        return println!("skipped: no sock_diag here: {error}");
+    }
+    if code == 5 {
+        return println!("skipped: the generator was the limit: {}", record.text);
+    }
+    let side = record.server.as_ref().expect("the server is on this machine");
+    let queue = side.queue.unwrap();
+    assert_eq!((queue.limit, queue.requests_per_connection), (20, 1.0), "{side:?}");
+    assert_eq!(side.name.as_deref(), Some("inrush"), "{side:?}");
+    assert!(queue.depth_max > 0 && side.cpu.is_some_and(|cpu| cpu > 0.0), "{side:?}");
+    // On a busy machine the search may end at a load that the queue has room for.
+    let found = match (queue.drops > 0, queue.depth_max >= 20) {
+        (true, true) => ": a queue of 20 is ",
+        (true, false) => " at its listener: the queue held up to ",
+        (false, _) => "Its accept queue dropped nothing: the queue held up to ",
+    };
+    for part in [found, "Its program, inrush, used up to "] {
+        assert!(record.text.contains(part), "{part}: {}", record.text);
+    }
+}
+
 #[test]
 fn server_that_never_accepts_has_no_capacity() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -74,6 +74,32 @@ impl Step {
     }
 }
 
+/// The server's side of the loads past the capacity, from the kernel of this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerSide {
+    /// The name of its program; absent if the user may not see its processes.
+    pub name: Option<String>,
+    /// Its accept queue; absent if the requests shared kept connections.
+    pub queue: Option<QueueSide>,
+    /// The most CPU time in a second of the processes that hold its listeners, in CPUs; absent if the user may not see them.
+    pub cpu: Option<f64>,
+    /// The CPUs of the machine that this program may use.
+    pub cpus: usize,
+}
+
+/// An accept queue, or the queues of a SO_REUSEPORT group together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueSide {
+    /// The most connections in it at one look; there are five looks a second.
+    pub depth_max: u64,
+    /// The backlog that the server asked for, as far as the kernel granted it.
+    pub limit: u64,
+    /// SYNs and connections that the kernel dropped at the listeners.
+    pub drops: u64,
+    /// The mean number of requests of a connection.
+    pub requests_per_connection: f64,
+}
+
 /// The behaviour of a server past its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -125,6 +151,9 @@ pub struct CapacityResult {
     /// Shares of the offered requests at the largest load, by outcome, without `ok` and without zeros.
     /// `in_flight_at_end` is one of the keys.
     pub loss: BTreeMap<String, f64>,
+    /// The server's side, if it is on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerSide>,
     /// The server's behaviour past its capacity.
     pub verdict: CapacityVerdict,
     /// The conclusion in plain words.

@@ -1,5 +1,7 @@
 //! A survey's result as text: a table, a legend, and a paragraph in plain words.
 
+mod cause;
+
 use analysis::capacity::judge::{
     IN_FLIGHT, Shortfall, after_effect, bounds, kept, largest_offered, shortfalls,
 };
@@ -85,6 +87,7 @@ pub fn paragraph(result: &CapacityResult) -> String {
             behaviour(result),
             latency(result),
             losses(result),
+            cause::of(result),
             way_back(result),
             recovered(result),
             largest_not_offered(result),
