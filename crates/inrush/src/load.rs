@@ -39,12 +39,10 @@ use watch::Watcher;
 /// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 
-/// Default sessions per second, if neither --rate nor the arrivals give a rate.
-const RATE: PerSecond = PerSecond(100.0);
-
 /// Carries out the task of the flags: a run, a dry run, a calibration, or a comparison of two results. Other
 /// processes of a run are started with `arguments`.
 pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
+    let flags = flags.with_spike()?;
     match flags.command {
         Some(LoadCommand::Compare(flags)) => return compare::run(&flags),
         Some(LoadCommand::Report(flags)) => return outputs::report(&flags),
@@ -107,6 +105,7 @@ pub fn offer_from_fleet(
     agents: NonZeroU32,
     carry_out: impl FnOnce(&Config, &Plan, &mut dyn Observer, &Stop) -> Result<LoadResult, Exit>,
 ) -> Result<(), Exit> {
+    let flags = flags.with_spike()?;
     check_fleet(&flags)?;
     check_http2(&flags)?;
     check_cleartext(flags.tls.first_setting(), &flags.urls)?;
@@ -382,7 +381,12 @@ fn title(flags: &LoadFlags) -> String {
             None => {
                 let over =
                     flags.request.connections.map(|connections| format!(" over {connections} connections"));
-                format!("{} {}{}", flags.rate.unwrap_or(RATE), flags.arrivals, over.unwrap_or_default())
+                format!(
+                    "{} {}{}",
+                    flags.rate.unwrap_or(LoadFlags::RATE),
+                    flags.arrivals,
+                    over.unwrap_or_default()
+                )
             }
         },
         Client::Closed => "closed loop".to_owned(),
@@ -417,7 +421,7 @@ fn configuration(flags: LoadFlags) -> Config {
         (Client::Open | Client::Pair, sockets) => match pending(&flags) {
             Some(connects) => ::load::Client::Pending { connects },
             None => {
-                let rate = flags.rate.unwrap_or(RATE);
+                let rate = flags.rate.unwrap_or(LoadFlags::RATE);
                 let replay = replayed(&flags).and_then(|(file, url)| file.replay(url));
                 let arrivals = replay.map_or(flags.arrivals, |replay| Process::replay(&replay));
                 ::load::Client::SClient { rate, arrivals, sockets }

@@ -7,6 +7,7 @@ pub mod request;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use ::load::{
     Assignment, Link, Population, Process, Processes, Retry, Sockets, SourceNet, SourceRange, Threshold, Url,
@@ -18,6 +19,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::cpus::{CpuList, cpu_list};
 use super::from_one_up;
 use super::text_or_json::TextOrJson;
+use crate::exit::Exit;
 use crate::meters::Collector;
 pub use outputs::{Output, OutputTo};
 use reach::{ReachFlags, TlsFlags};
@@ -176,6 +178,12 @@ pub struct LoadFlags {
     #[arg(long, value_name = "PROCESS", default_value = "constant", help = arrivals_help(), long_help = arrivals_long_help(), help_heading = LOAD)]
     pub arrivals: Process,
 
+    /// A rush amid --rate: PEAK,TIME such as 1k,5s; the summary tells whether the server recovers, and after what time
+    ///
+    /// The run has 10 s at --rate, TIME at PEAK, and 30 s at --rate again. Other steps: --arrivals steps:100x10s,1kx5s,100x30s.
+    #[arg(long, value_name = "PEAK,TIME", conflicts_with_all = ["arrivals", "duration", "calibrate"], help_heading = LOAD)]
+    pub spike: Option<Spike>,
+
     /// Clients beside the measured load; repeatable: idle:N, hot:N, cold:N, slow-read:N,BYTES/s, slow-send:N,BYTES/s
     ///
     /// They connect during the warm-up and request the same URLs. The result counts them separately.
@@ -295,6 +303,54 @@ pub struct LoadFlags {
     /// Read settings from a TOML file; flags override it
     #[arg(long, value_name = "FILE", help_heading = GENERATOR, hide_short_help = true)]
     pub config: Option<String>,
+}
+
+/// A rush of this rate for this time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spike {
+    peak: PerSecond,
+    time: Nanos,
+}
+
+/// The time before a spike, in which the server shows its usual latency, and the time after it, in which it may recover.
+const AROUND_A_SPIKE: [Nanos; 2] = [Nanos::from_secs(10), Nanos::from_secs(30)];
+
+impl FromStr for Spike {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Spike, String> {
+        let parse = |(peak, time): (&str, &str)| Some((peak.parse().ok()?, positive_time(time).ok()?));
+        let (peak, time) = text
+            .split_once(',')
+            .and_then(parse)
+            .ok_or_else(|| format!("'{text}' is not a spike: expected PEAK,TIME such as 1k,5s"))?;
+        Ok(Spike { peak, time })
+    }
+}
+
+impl LoadFlags {
+    /// Default sessions per second, if neither --rate nor the arrivals give a rate.
+    pub const RATE: PerSecond = PerSecond(100.0);
+
+    /// Puts the spike into the arrivals and the duration.
+    ///
+    /// # Errors
+    /// A peak that is not above the usual rate.
+    pub fn with_spike(mut self) -> Result<LoadFlags, Exit> {
+        let Some(Spike { peak, time }) = self.spike.take() else { return Ok(self) };
+        let [before, after] = AROUND_A_SPIKE;
+        let usual = self.rate.take().unwrap_or(LoadFlags::RATE);
+        if peak.0 <= usual.0 {
+            return Err(Exit::Usage(format!(
+                "--spike {peak},{time}: expected a peak above --rate, which is {usual}"
+            )));
+        }
+        let quiet = before.saturating_add(self.warmup);
+        let steps = format!("steps:{}x{quiet},{}x{time},{}x{after}", usual.0, peak.0, usual.0);
+        self.arrivals = steps.parse().expect("rates and times are above 0");
+        self.duration = before.saturating_add(time).saturating_add(after);
+        Ok(self)
+    }
 }
 
 /// Other outputs of a run while it goes on.

@@ -12,6 +12,29 @@ fn plan(flags: &[&str]) -> (String, String) {
     (String::from_utf8(run.get_output().stdout.clone()).unwrap(), said(&run))
 }
 
+/// A spike is short for three steps: 10 s at the rate after the warm-up, the rush, and 30 s at the rate.
+#[test]
+fn spike_is_three_steps() {
+    let plan = |flags: &[&str]| -> Value {
+        serde_json::from_str(&plan(&[flags, &["--output=json"]].concat()).0).unwrap()
+    };
+    let spike = plan(&["--rate=100", "--spike=1k,5s"]);
+    let steps = plan(&["--arrivals=steps:100x15s,1000x5s,100x30s", "--duration=45s"]);
+    assert_eq!((&spike["rates"], &spike["arrivals"]), (&steps["rates"], &steps["arrivals"]), "{spike:#}");
+    assert!(spike["rates"].is_object(), "{spike:#}");
+    refused(&["load", URL, "--spike=1k"], 2, &["'1k' is not a spike: expected PEAK,TIME such as 1k,5s"]);
+    refused(&["load", URL, "--spike=1k,5s", "--duration=5s"], 2, &["--spike", "--duration"]);
+    let low = ["load", URL, "--rate=1k", "--spike=500,5s"];
+    refused(&low, 2, &["--spike 500/s,5s: expected a peak above --rate, which is 1000/s"]);
+    for wrong in ["0,5s", "1k,0s", "1k,5", "x,5s", "1k,5s,1s"] {
+        refused(
+            &["load", URL, &format!("--spike={wrong}")],
+            2,
+            &["is not a spike: expected PEAK,TIME such as 1k,5s"],
+        );
+    }
+}
+
 #[test]
 fn the_plan_is_told_and_nothing_is_sent() {
     let (out, said) = plan(&["--rate=2k", "--duration=10s", "--population=idle:500"]);
