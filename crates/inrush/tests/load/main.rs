@@ -26,6 +26,7 @@ mod redirects;
 mod replays;
 mod stacks;
 mod watching;
+mod week;
 
 use std::time::Duration;
 

@@ -10,8 +10,10 @@ use super::tables::quantile;
 use crate::columns::aligned;
 use crate::format::{percent, rate};
 
-/// The rows of a ramp.
+/// The most rows of a ramp. A short run has fewer: each row has an interval of the series at least.
 const RAMP_PARTS: usize = 10;
+/// The most rows of bursts; a run with more is better drawn.
+const BURST_ROWS_MAX: usize = 40;
 
 /// A server has recovered when no interval's 99th percentile exceeds that of the first step by more.
 const RECOVERED: f64 = 2.0;
@@ -43,11 +45,15 @@ fn divided(result: &LoadResult) -> Vec<Step<'_>> {
     let arrivals = config.get("arrivals").map_or("", String::as_str);
     let Some(warmup) = time("warmup") else { return Vec::new() };
     let end = warmup + result.duration_s;
+    let interval = result.series.first().map_or(result.duration_s, |point| point.interval_s);
     let ends: Vec<f64> = if let Some(steps) = arrivals.strip_prefix("steps:") {
         ends_of(steps, end)
     } else if arrivals.starts_with("ramp:") {
-        let part = result.duration_s / RAMP_PARTS as f64;
-        (1..=RAMP_PARTS).map(|number| warmup + part * number as f64).collect()
+        let parts = RAMP_PARTS.min((result.duration_s / interval).round() as usize);
+        let part = result.duration_s / parts as f64;
+        (1..=parts).map(|number| warmup + part * number as f64).collect()
+    } else if let Some(bursts) = arrivals.strip_prefix("on-off:") {
+        ends_of_bursts(bursts, end, interval).unwrap_or_default()
     } else {
         Vec::new()
     };
@@ -79,6 +85,21 @@ fn ends_of(steps: &str, end: f64) -> Vec<f64> {
     ends
 }
 
+/// The ends of the quiet parts and of the bursts of `6,0.05,100s`: a period begins with its quiet part. `None` if there are
+/// too many for a table, or if a part is shorter than an interval of the series.
+fn ends_of_bursts(bursts: &str, end: f64, interval: f64) -> Option<Vec<f64>> {
+    let [_, fraction, period] = bursts.split(',').collect::<Vec<_>>()[..] else { return None };
+    let (fraction, period) = (fraction.parse::<f64>().ok()?, period.parse::<Nanos>().ok()?.as_secs_f64());
+    let (quiet, burst) = (period * (1.0 - fraction), period * fraction);
+    let rows = 2.0 * end / period;
+    if quiet.min(burst) < interval || rows > BURST_ROWS_MAX as f64 {
+        return None;
+    }
+    let parts =
+        (0..rows.ceil() as usize).map(|part| (part / 2) as f64 * period + quiet + burst * (part % 2) as f64);
+    Some(parts.take_while(|until| *until < end).chain([end]).collect())
+}
+
 impl Step<'_> {
     fn sum(&self, count: impl Fn(&Point) -> u64) -> f64 {
         self.points.iter().map(|point| count(point)).sum::<u64>() as f64
@@ -86,6 +107,11 @@ impl Step<'_> {
 
     fn offered_per_s(&self) -> f64 {
         self.sum(|point| point.offered) / self.seconds()
+    }
+
+    /// True if clearly less is offered than in another step.
+    fn is_below(&self, other: &Step<'_>) -> bool {
+        self.offered_per_s() < 0.9 * other.offered_per_s()
     }
 
     fn seconds(&self) -> f64 {
@@ -128,16 +154,19 @@ fn row(step: &Step<'_>) -> [String; 6] {
     ]
 }
 
-/// A sentence for each step down after a step in which the server was worse than in the first one.
+/// A sentence for each step down after a step in which the server was worse than in the first one. A run that begins with
+/// its rush has nothing to compare with.
 fn recoveries(steps: &[Step<'_>]) -> Vec<String> {
+    if steps[1].is_below(&steps[0]) {
+        return Vec::new();
+    }
     let bound = RECOVERED * steps[0].worst();
     let is_well =
         |point: &Point| p99(point) <= bound && point.outcomes.total() == point.outcomes.get(Outcome::Ok);
     let after = |pair: &[Step<'_>]| {
         let [before, now] = pair else { return None };
         let was_bad = !before.points.iter().all(|point| is_well(point));
-        let is_down = now.offered_per_s() < 0.9 * before.offered_per_s();
-        if !was_bad || !is_down {
+        if !was_bad || !now.is_below(before) {
             return None;
         }
         let rate = PerSecond(now.offered_per_s()).approximate();
@@ -199,9 +228,35 @@ mod tests {
     }
 
     #[test]
+    fn bursts_are_rows_with_their_recoveries() {
+        let period = [(50, 5), (50, 6), (50, 5), (250, 400)];
+        let after = [(50, 300), (50, 7), (50, 6), (250, 400)];
+        let seconds = [&period[..], &after[..]].concat();
+        let text = steps(&stepped("on-off:2.5,0.25,4s", &seconds));
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows.len(), 6, "a head, four parts and a recovery: {text}");
+        assert!(rows[2].contains("250/s") && rows[2].contains("400 ms"), "{text}");
+        assert!(rows[3].contains("4 s") && rows[3].contains("7 s") && rows[3].contains("50/s"), "{text}");
+        assert!(rows[5].ends_with("the server recovered after 1 s."), "{text}");
+        for without in ["on-off:2.5,0.2,4s", "on-off:2.5,0.5,300ms"] {
+            assert_eq!(steps(&stepped(without, &seconds)), "", "bursts shorter than an interval: {without}");
+        }
+        let many: Vec<(u64, u64)> = (0..90).map(|second| (second % 2 * 50 + 10, 5)).collect();
+        assert_eq!(steps(&stepped("on-off:1.5,0.5,2s", &many)), "", "too many rows");
+    }
+
+    #[test]
+    fn rush_at_the_beginning_has_no_recovery() {
+        let text = steps(&stepped("steps:900x2s,100x1h", &[(900, 400), (900, 900), (100, 500), (100, 5)]));
+        assert_eq!(text.lines().count(), 3, "{text}");
+    }
+
+    #[test]
     fn ramps_have_ten_rows_and_constant_rates_none() {
         let ramp: Vec<(u64, u64)> = (1..=20).map(|number| (number * 10, number)).collect();
         assert_eq!(steps(&stepped("ramp:10..200", &ramp)).lines().count(), 11);
+        let short = steps(&stepped("ramp:10..200", &ramp[..4]));
+        assert_eq!(short.lines().count(), 5, "a row has a whole second: {short}");
         assert_eq!(steps(&stepped("constant", &ramp)), "");
     }
 }
