@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use ::load::{AgentStanding, Snapshot, Stop, Tempo};
 use base::lock;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::keys::{Keys, Pressed, has_foreground};
@@ -45,8 +45,10 @@ impl Live {
         }
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let view = View::new(title, populations, agents, tempo.clone(), colour);
-        let options = TerminalOptions { viewport: Viewport::Inline(view.height()) };
-        let terminal = Terminal::with_options(CrosstermBackend::new(stderr()), options).ok()?;
+        let backend = CrosstermBackend::new(stderr());
+        let height = view.height(backend.size().ok()?.height);
+        let options = TerminalOptions { viewport: Viewport::Inline(height) };
+        let terminal = Terminal::with_options(backend, options).ok()?;
         let screen = Arc::new(Mutex::new(Screen { terminal, view, is_over: false }));
         let (pressed_on, stop) = (Arc::clone(&screen), stop.clone());
         let keys = Keys::listen(tempo, move |pressed| {

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! The columns shrink with the terminal. Below [`WIDE`] cells the curves disappear, below [`NARROW`] the
-//! latencies too. Rates and outcomes stay. The outcomes are those of the warm-up while it lasts, and then
-//! those of the measured time.
+//! latencies too. Rates and outcomes stay. On a tall terminal the curves grow, and latency has one of its own from
+//! [`TALL`] lines on. The outcomes are those of the warm-up while it lasts, and then those of the measured time.
 
 mod agents;
 
@@ -33,14 +33,18 @@ use record::{Latency, Outcome, Outcomes, Point, Statuses};
 
 use super::summary::quantile;
 
-/// Lines of the curves, latencies and outcomes.
+/// The least lines of the curves, latencies and outcomes.
 const BODY: u16 = 7;
+/// The least lines of a body that also has a curve of the latency.
+const TALL: u16 = 12;
 /// Lines above and below the body: title, a gap, status codes, keys.
 const AROUND: u16 = 4;
 /// Maximum populations shown, because a terminal has little more than two dozen lines.
 const POPULATIONS_MAX: u16 = 8;
-/// Maximum lines of the view: one fewer than the smallest usual terminal has.
+/// Maximum lines that the view needs: one fewer than the smallest usual terminal has.
 const LINES_MAX: u16 = 23;
+/// The lines of a tall terminal that stay as they are: what the user did before.
+const LINES_LEFT: u16 = 12;
 /// Number of intervals in a curve.
 const HISTORY: usize = 240;
 
@@ -58,9 +62,11 @@ const WIDE: u16 = RATES + CURVE_MIN + LATENCIES + OUTCOMES + 2 * GAP;
 /// The narrowest terminal with latencies.
 const NARROW: u16 = RATES + LATENCIES + OUTCOMES_MIN + GAP;
 
-/// The name and the colour of each curve.
-const CURVES: [(&str, Color); 3] =
-    [("offered", Color::Blue), ("replies", Color::Cyan), ("goodput", Color::Green)];
+/// The name and the colour of each curve: the rates, with one scale, and the latency.
+const CURVES: [(&str, Color); 4] =
+    [("offered", Color::Blue), ("replies", Color::Cyan), ("goodput", Color::Green), ("p99", Color::Magenta)];
+/// The place of the latency among the curves.
+const LATENCY: usize = 3;
 
 /// The keys and their effects. The last lines apply only if the rate can be changed.
 const HELP: [&str; 5] = [
@@ -80,7 +86,8 @@ pub struct View {
     /// The agents of a fleet.
     pub agents: Vec<AgentStanding>,
     colour: bool,
-    curves: [VecDeque<u64>; 3],
+    /// Events per second, and nanoseconds; more than any time for a percentile among requests without a reply.
+    curves: [VecDeque<u64>; 4],
     /// The rate that the keys change; `None` if it cannot be changed.
     tempo: Option<Tempo>,
     /// True if the keys are active.
@@ -123,17 +130,25 @@ impl View {
         }
     }
 
-    /// Height of the view in lines.
-    pub fn height(&self) -> u16 {
-        AROUND + BODY + self.populations + self.agent_lines
+    /// Height of the view in lines, on a terminal of that many.
+    pub fn height(&self, terminal: u16) -> u16 {
+        (self.around() + BODY).max(terminal.saturating_sub(LINES_LEFT))
+    }
+
+    /// The lines above and below the body.
+    fn around(&self) -> u16 {
+        AROUND + self.populations + self.agent_lines
     }
 
     /// Adds an interval.
     pub fn add(&mut self, snapshot: &Snapshot<'_>) {
         let point = snapshot.point;
         let per_s = |count: u64| (count as f64 / point.interval_s.max(1e-9)).round() as u64;
-        for (curve, count) in self.curves.iter_mut().zip([point.offered, point.replies, point.good]) {
-            curve.push_back(per_s(count));
+        let latency = &point.latency_intended_ns;
+        let p99 = latency.p99.unwrap_or(if latency.all() > 0 { u64::MAX } else { 0 });
+        let values = [per_s(point.offered), per_s(point.replies), per_s(point.good), p99];
+        for (curve, value) in self.curves.iter_mut().zip(values) {
+            curve.push_back(value);
             if curve.len() > HISTORY {
                 curve.pop_front();
             }
@@ -160,7 +175,7 @@ impl View {
         let [head, _, body, codes, others, fleet, foot] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
-            Constraint::Length(BODY),
+            Constraint::Length(frame.area().height.saturating_sub(self.around())),
             Constraint::Length(1),
             Constraint::Length(self.populations),
             Constraint::Length(self.agent_lines),
@@ -209,26 +224,40 @@ impl View {
             Layout::horizontal([Constraint::Fill(1), Constraint::Length(middle), Constraint::Length(right)])
                 .spacing(gap)
                 .areas(area);
-        self.render_rates(frame, left);
+        self.render_curves(frame, left, shown);
         frame.render_widget(Paragraph::new(self.latencies(shown)), middle);
-        frame.render_widget(Paragraph::new(self.outcomes(shown, right.width)), right);
+        frame.render_widget(Paragraph::new(self.outcomes(shown, right)), right);
     }
 
-    /// Draws the rates, with a curve beside each if there is room.
-    fn render_rates(&self, frame: &mut Frame<'_>, area: Rect) {
-        let top = self.curves.iter().flatten().copied().max().unwrap_or(1).max(1);
-        let rows: [Rect; 3] = Layout::vertical([Constraint::Length(2); 3]).areas(area);
-        for (((name, wanted), values), row) in CURVES.into_iter().zip(&self.curves).zip(rows) {
+    /// Draws the rates, and the latency on a tall terminal, with a curve beside each if there is room.
+    fn render_curves(&self, frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+        let curves = if area.height >= TALL { LATENCY + 1 } else { LATENCY };
+        let height = area.height / curves as u16;
+        let rows = Layout::vertical(vec![Constraint::Length(height); curves]).split(area);
+        let top = |values: &[VecDeque<u64>]| {
+            values.iter().flatten().copied().filter(|value| *value < u64::MAX).max().unwrap_or(1).max(1)
+        };
+        for (index, ((name, wanted), row)) in CURVES.into_iter().zip(rows.iter()).enumerate() {
             let [label, curve] =
-                Layout::horizontal([Constraint::Length(RATES), Constraint::Fill(1)]).areas(row);
-            let rate = PerSecond(values.back().copied().unwrap_or(0) as f64).approximate();
-            let text = Line::from(vec![Span::raw(format!("{name:<8}")), rate.bold()]);
-            frame.render_widget(Paragraph::new(vec![Line::default(), text]), label);
+                Layout::horizontal([Constraint::Length(RATES), Constraint::Fill(1)]).areas(*row);
+            let (values, of_its_kind) =
+                (&self.curves[index], if index < LATENCY { 0..LATENCY } else { index..index + 1 });
+            let latency = &shown.point.latency_intended_ns;
+            let last = match index {
+                LATENCY => quantile(latency, latency.p99),
+                _ => PerSecond(values.back().copied().unwrap_or(0) as f64).approximate(),
+            };
+            let text = Line::from(vec![Span::raw(format!("{name:<8}")), last.bold()]);
+            let mut lines = vec![Line::default(); usize::from(row.height.saturating_sub(1))];
+            lines.push(text);
+            frame.render_widget(Paragraph::new(lines), label);
             if curve.width >= CURVE_MIN {
-                let newest = values.len().saturating_sub(usize::from(curve.width));
-                let data: Vec<u64> = values.iter().skip(newest).copied().collect();
-                let sparkline = Sparkline::default().data(&data).max(top).style(self.style(wanted));
-                frame.render_widget(sparkline, curve);
+                let top = top(&self.curves[of_its_kind]);
+                let data = visible(values, curve, top);
+                frame.render_widget(
+                    Sparkline::default().data(&data).max(top).style(self.style(wanted)),
+                    curve,
+                );
             }
         }
     }
@@ -251,16 +280,16 @@ impl View {
     }
 
     /// The outcomes. If there are more than lines, the most frequent come first.
-    fn outcomes(&self, shown: &Shown, width: u16) -> Vec<Line<'static>> {
+    fn outcomes(&self, shown: &Shown, area: Rect) -> Vec<Line<'static>> {
         let heading = if shown.warming_up { "in the warm-up" } else { "measured" };
         let mut seen: Vec<_> =
             self.outcomes.iter().filter(|(outcome, count)| *count > 0 || *outcome == Outcome::Ok).collect();
-        let room = usize::from(BODY) - 1;
+        let room = usize::from(area.height).saturating_sub(1);
         if seen.len() > room {
             seen.sort_by_key(|(outcome, count)| (*outcome != Outcome::Ok, std::cmp::Reverse(*count)));
             seen.truncate(room);
         }
-        let numbers = usize::from(width).saturating_sub(16).min(9);
+        let numbers = usize::from(area.width).saturating_sub(16).min(9);
         let line = |(outcome, number): (Outcome, u64)| {
             let wanted = match outcome {
                 Outcome::Ok => Color::Green,
@@ -293,6 +322,15 @@ impl View {
         });
         Line::from(vec![Span::raw(state.unwrap_or_default()).bold(), "q: end   ?: keys".dim()])
     }
+}
+
+/// The newest values of a curve that fit its area. Each value above 0 gets the least mark at least: a small rate beside a
+/// large one is not nothing.
+fn visible(values: &VecDeque<u64>, area: Rect, top: u64) -> Vec<u64> {
+    let newest = values.len().saturating_sub(usize::from(area.width));
+    // A cell has eight steps.
+    let least = top.div_ceil(8 * u64::from(area.height.max(1)));
+    values.iter().skip(newest).map(|value| if *value > 0 { (*value).clamp(least, top) } else { 0 }).collect()
 }
 
 /// A population: its open connections, its replies, and its other outcomes.
@@ -368,6 +406,10 @@ mod tests {
 
     /// The screen of a terminal of that width after a second of warm-up and two measured ones.
     fn shown(width: u16, helps: bool) -> Vec<String> {
+        shown_on(width, 24, helps)
+    }
+
+    fn shown_on(width: u16, lines: u16, helps: bool) -> Vec<String> {
         let mut view =
             View::new("http://127.0.0.1:8080/  2000/s poisson", 1, 0, Some(Tempo::default()), false);
         view.has_keys = true;
@@ -375,7 +417,7 @@ mod tests {
         add(&mut view, 2, false, &point(2_000, 5));
         add(&mut view, 3, false, &point(1_900, 7));
         view.helps = helps;
-        let mut terminal = Terminal::new(TestBackend::new(width, view.height())).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(width, view.height(lines))).unwrap();
         terminal.draw(|frame| view.render(frame)).unwrap();
         let buffer = terminal.backend().buffer();
         let rows = buffer.content().chunks(usize::from(width));
@@ -419,6 +461,31 @@ mod tests {
     }
 
     #[test]
+    fn tall_terminals_have_taller_curves_and_the_latency() {
+        let marks = |rows: &[String]| {
+            rows.iter().filter(|row| row.chars().any(|cell| "▁▂▃▄▅▆▇█".contains(cell))).count()
+        };
+        let (small, tall) = (shown_on(200, 24, false), shown_on(200, 50, false));
+        assert_eq!((small.len(), tall.len()), (12, 38));
+        assert!(!small.iter().any(|row| row.contains("p99     8.65 ms")), "{}", small.join("\n"));
+        assert!(tall.iter().any(|row| row.contains("p99     8.65 ms")), "{}", tall.join("\n"));
+        assert!(marks(&tall) > 3 * marks(&small), "{}", tall.join("\n"));
+    }
+
+    #[test]
+    fn small_values_beside_large_ones_are_drawn() {
+        let values = VecDeque::from([0, 1, 100_000, u64::MAX]);
+        let mut terminal = Terminal::new(TestBackend::new(4, 2)).unwrap();
+        let draw = |frame: &mut Frame<'_>| {
+            let data = visible(&values, frame.area(), 100_000);
+            frame.render_widget(Sparkline::default().data(&data).max(100_000), frame.area());
+        };
+        terminal.draw(draw).unwrap();
+        let cells: String = terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        assert_eq!(cells, "  ██ ▁██");
+    }
+
+    #[test]
     fn what_the_warm_up_brought_is_not_in_ok() {
         let rows = shown(80, false).join("\n");
         assert!(rows.contains("measured") && !rows.contains("4600"), "{rows}");
@@ -434,14 +501,14 @@ mod tests {
             .map(|name| AgentStanding { name: name.to_owned(), ..AgentStanding::default() })
             .into();
         add(&mut view, 2, false, &point(2_000, 5));
-        let mut terminal = Terminal::new(TestBackend::new(80, view.height())).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(80, view.height(24))).unwrap();
         terminal.draw(|frame| view.render(frame)).unwrap();
         let rows: Vec<&[_]> = terminal.backend().buffer().content().chunks(80).collect();
         let row = |index: usize| {
             rows[index].iter().map(|cell: &ratatui::buffer::Cell| cell.symbol()).collect::<String>()
         };
         assert!(
-            view.height() == 15 && row(13).starts_with("a2 ") && row(13).contains("ready"),
+            view.height(24) == 15 && row(13).starts_with("a2 ") && row(13).contains("ready"),
             "{}",
             row(13)
         );
