@@ -228,7 +228,7 @@ pub struct LoadFlags {
     /// Output: text, json, ndjson, csv, html, junit or markdown, to standard output or =FILE; repeatable
     ///
     /// One run writes all of them: -o text -o json=run.json -o html=run.html. At most one goes to standard output.
-    /// inrush load report writes a stored result in any of these formats.
+    /// inrush load report FILE takes --output for a stored result.
     #[arg(long, short, value_name = "FORMAT[=FILE]", default_value = "text", help_heading = OUTPUT)]
     pub output: Vec<OutputTo>,
 
