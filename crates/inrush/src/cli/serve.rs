@@ -152,11 +152,11 @@ pub struct ServeFlags {
     #[arg(long, value_name = "TIME", value_parser = server::queue_target, hide_short_help = true)]
     pub queue_target: Option<Nanos>,
 
-    /// Refuse connections at the socket (sink), on the network devices (tc, xdp), or by the best of these hooks (auto)
+    /// Place where overload control refuses connections: the socket (sink), the network devices (tc, xdp), or auto
     ///
-    /// auto: tc where the server may load it, or else sink; one line at the start says which. tc remembers the SYNs that it
-    /// refused, and is cheaper. tc and xdp need CAP_BPF and CAP_NET_ADMIN. Where one that is named does not work, the server
-    /// says so and uses the sink.
+    /// auto: tc where the server may load it, or else sink; one line at the start names the hook. tc remembers the SYNs that
+    /// it refused, and costs less CPU time than sink. tc and xdp need CAP_BPF and CAP_NET_ADMIN. If the kernel refuses a hook
+    /// that this flag names, the server says so and uses the sink.
     #[arg(long, value_name = "HOOK", default_value = "auto", hide_short_help = true)]
     pub overload_hook: Auto<OverloadHook>,
 

@@ -21,6 +21,7 @@ mod host_logs;
 mod hosts;
 mod http2;
 mod kernel_cache;
+mod lego_page;
 #[path = "../common/listening.rs"]
 mod listening;
 mod logging;

@@ -90,7 +90,8 @@ const FIELDS: [&str; 8] = [
     "www-authenticate",
 ];
 
-fn free_port() -> u16 {
+/// A port that nobody had a moment ago, for programs that do not say which one the kernel chose.
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

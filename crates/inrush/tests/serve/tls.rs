@@ -14,6 +14,7 @@ use super::architectures::on_every_architecture;
 use crate::common::{Client, Files, PATIENCE, Server, Status, pattern};
 
 /// A certificate and its key, in files.
+#[derive(Clone)]
 pub struct Identity {
     pub certificate: PathBuf,
     pub key: PathBuf,

@@ -18,12 +18,13 @@ fn openssl(arguments: &[&str], input: &str) -> String {
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// An identity with an RSA key.
-fn rsa(files: &Files) -> Identity {
-    let identity = Identity { certificate: files.beside("rsa.crt"), key: files.beside("rsa.key") };
+/// An identity with a key that openssl makes, of the kind that the arguments of `-newkey` name.
+fn with_key(files: &Files, kind: &[&str]) -> Identity {
+    let identity = Identity { certificate: files.beside("made.crt"), key: files.beside("made.key") };
     let [certificate, key] = [&identity.certificate, &identity.key].map(|path| path.to_str().unwrap());
-    let new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"];
-    openssl(&[&new[..], &["-keyout", key, "-out", certificate]].concat(), "");
+    let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+    let to = ["-nodes", "-keyout", key, "-out", certificate];
+    openssl(&[&["req", "-x509", "-newkey"][..], kind, &names, &to].concat(), "");
     identity
 }
 
@@ -45,7 +46,9 @@ fn only_forward_secret_aead_suites_are_accepted() {
         return;
     }
     let files = Files::new();
-    for (identity, kind) in [(Identity::new(&files, "own", &["localhost"]), "ECDSA"), (rsa(&files), "RSA")] {
+    for (identity, kind) in
+        [(Identity::new(&files, "own", &["localhost"]), "ECDSA"), (with_key(&files, &["rsa:2048"]), "RSA")]
+    {
         let server = tls::start(&files, &[&identity], &["--arch=sped"]);
         let expected = ["AES128-GCM-SHA256", "AES256-GCM-SHA384", "CHACHA20-POLY1305"];
         let expected = expected.map(|suite| format!("ECDHE-{kind}-{suite}")).into();
@@ -163,5 +166,58 @@ fn clients_without_the_hybrid_choose_their_group() {
             assert!(said.contains(&format!("Server Temp Key: {key}\n")), "{groups}: {said}");
         }
     }
+    server.stop_well();
+}
+
+/// Keys that a certificate may have, as openssl asks for them, and the kind of signature that clients see.
+const KEYS: [(&[&str], &str); 6] = [
+    (&["ec", "-pkeyopt", "ec_paramgen_curve:P-256"], "ECDSA"),
+    (&["ec", "-pkeyopt", "ec_paramgen_curve:P-384"], "ECDSA"),
+    (&["rsa:2048"], "RSA-PSS"),
+    (&["rsa:3072"], "RSA-PSS"),
+    (&["rsa:4096"], "RSA-PSS"),
+    (&["ed25519"], "ed25519"),
+];
+
+#[test]
+fn openssl_verifies_a_certificate_of_each_kind_of_key() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    for (kind, signature) in KEYS {
+        let identity = with_key(&files, kind);
+        // The older form, in which ACME clients write a key: SEC 1 or PKCS #1 in place of PKCS #8.
+        let older = Identity { key: files.beside("older.key"), ..identity.clone() };
+        let [from, to] = [&identity.key, &older.key].map(|path| path.to_str().unwrap());
+        openssl(&["pkey", "-traditional", "-in", from, "-out", to], "");
+        // Ed25519 came with PKCS #8.
+        let forms = if kind == ["ed25519"] { vec![identity] } else { vec![identity, older] };
+        for identity in forms {
+            println!("{kind:?}, {}", std::fs::read_to_string(&identity.key).unwrap().lines().next().unwrap());
+            let certificate = identity.certificate.to_str().unwrap();
+            let server = tls::start(&files, &[&identity], &["--arch=sped"]);
+            for version in ["-tls1_2", "-tls1_3"] {
+                let said = s_client(&server, &[version, "-CAfile", certificate, "-verify_return_error"]);
+                assert!(said.contains("Verify return code: 0 (ok)"), "{version}: {said}");
+                assert!(said.contains(&format!("Peer signature type: {signature}\n")), "{version}: {said}");
+                assert!(said.contains("HTTP/1.1 200 OK"), "{version}: {said}");
+            }
+            server.stop_well();
+        }
+    }
+}
+
+#[test]
+fn openssl_refuses_a_certificate_that_it_does_not_know() {
+    if !installed("openssl") {
+        return;
+    }
+    let files = Files::new();
+    let known = Identity::new(&files, "known", &["localhost"]);
+    let server = tls::start(&files, &[&Identity::new(&files, "own", &["localhost"])], &["--arch=sped"]);
+    let known = known.certificate.to_str().unwrap();
+    let said = s_client(&server, &["-CAfile", known, "-verify_return_error"]);
+    assert!(said.contains("verify error") && !said.contains("HTTP/1.1 200 OK"), "{said}");
     server.stop_well();
 }
