@@ -16,6 +16,17 @@ impl Network {
         self.0.contains(&address)
     }
 
+    /// Parses an address or a network, and drops set bits after its prefix, as nginx does.
+    ///
+    /// # Errors
+    /// A description of the mistake.
+    pub fn parse_truncated(text: &str) -> Result<Network, String> {
+        match text.parse::<IpNet>() {
+            Ok(network) => network.trunc().to_string().parse(),
+            Err(_) => text.parse(),
+        }
+    }
+
     /// Returns the first address.
     pub fn address(&self) -> IpAddr {
         self.0.addr()
@@ -68,6 +79,10 @@ mod tests {
         assert!(contains("192.0.2.7", "192.0.2.7") && !contains("192.0.2.7", "192.0.2.8"));
         assert!(contains("2001:db8::/32", "2001:db8:ffff::1") && !contains("2001:db8::/32", "192.0.2.7"));
         assert!(contains("0.0.0.0/0", "192.0.2.7"));
+        let truncated = |text| Network::parse_truncated(text).map(|network| network.to_string());
+        assert_eq!(truncated("192.0.2.7/24"), Ok("192.0.2.0/24".to_owned()));
+        assert_eq!(truncated("192.0.2.7"), Ok("192.0.2.7/32".to_owned()));
+        assert!(truncated("unix:").is_err());
         for (text, wrong) in [
             ("192.0.2.0/33", "expected an address or a network"),
             ("example.org", "expected an address or a network"),

@@ -20,6 +20,7 @@ mod handoff;
 mod host_logs;
 mod hosts;
 mod http2;
+mod import;
 mod kernel_cache;
 mod lego_page;
 #[path = "../common/listening.rs"]

@@ -209,7 +209,7 @@ fn openssl_verifies_a_certificate_of_each_kind_of_key() {
 }
 
 #[test]
-fn openssl_refuses_a_certificate_that_it_does_not_know() {
+fn openssl_refuses_an_unknown_certificate() {
     if !installed("openssl") {
         return;
     }

@@ -3,6 +3,11 @@
 //! nginx gives a request to one location, and a level below replaces the lists of the level above. Our rules are lists
 //! with patterns. Where the first that matches decides (redirects, responses, networks), the most specific location
 //! comes first; where the last does (fields, passwords, fallbacks), it comes last.
+//!
+//! Invariant: no file is sent that nginx hands to a program in place of a client. The locations of programs are refused, and
+//! their files are no index and no fallback, because they may hold source code and passwords.
+
+use base::Network;
 
 use super::super::Settings;
 use super::directives::Directive;
@@ -31,6 +36,9 @@ pub(super) const IS_HANDLED: &[&str] = &[
     "try_files",
 ];
 
+/// The reason why a file is no index and no fallback.
+const OF_A_PROGRAM: &str = "nginx hands a file of it to a program, and Inrush would send its source";
+
 /// The content of a block.
 #[derive(Debug, Default)]
 pub(super) struct Content {
@@ -46,6 +54,31 @@ struct Place<'a> {
     inside: Level<'a>,
     /// Locations with a lower rank are more specific.
     rank: (u8, std::cmp::Reverse<usize>),
+}
+
+impl Place<'_> {
+    /// Tells whether nginx sends no file of this place to a client by itself.
+    fn is_closed(&self) -> bool {
+        let closes = |name: &str| name.ends_with("_pass") || name == "internal";
+        self.inside.iter().any(|directive| closes(directive.name()))
+    }
+
+    fn is_for_everything(&self) -> bool {
+        self.patterns == ["/*"]
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.patterns.iter().any(|pattern| match pattern.split_once('*') {
+            Some((beginning, end)) => path.starts_with(beginning) && path.ends_with(end),
+            None => path == pattern,
+        })
+    }
+}
+
+/// Tells whether a file may be an index or a fallback. A place for everything refuses the requests themselves.
+fn is_sent(places: &[Place<'_>], path: &str) -> bool {
+    let place = places.iter().find(|place| place.has(path));
+    place.is_none_or(|place| place.is_for_everything() || !place.is_closed())
 }
 
 /// The levels of a place, the innermost first.
@@ -188,7 +221,7 @@ impl<'a> Writer<'a, '_> {
         }
         self.networks(places);
         // The last rule that matches decides.
-        let has_fallback = places.iter().any(|place| self.fallback(place).is_some());
+        let has_fallback = places.iter().any(|place| self.fallback(places, place).is_some());
         for place in places.iter().rev() {
             self.fields(place);
             self.passwords(place);
@@ -198,9 +231,9 @@ impl<'a> Writer<'a, '_> {
                 patterns.for_each(|pattern| self.settings.add("list", pattern));
             }
             let is_answered =
-                place.inside.iter().any(|directive| ["return", "proxy_pass"].contains(&directive.name()));
+                place.is_closed() || place.inside.iter().any(|directive| directive.name() == "return");
             if has_fallback && !is_answered {
-                self.fallback_rule(place);
+                self.fallback_rule(places, place);
             }
         }
         Content { settings: self.settings, redirects_to: None }
@@ -236,16 +269,31 @@ impl<'a> Writer<'a, '_> {
     fn base(&mut self, places: &[Place<'a>]) {
         let levels = places.last().map_or([&[][..], self.server, self.http], |place| self.levels(place));
         let settings = &mut self.settings;
-        if let [root] = one(&levels, "root")[..] {
-            settings.add("root", root);
+        let fixed = "the folder of a host is fixed text here, without variables";
+        for directive in of(&levels, &["root"]) {
+            match directive.parameters()[..] {
+                [root] if !root.contains('$') => settings.add("root", root),
+                _ => self.notes.push(equals::note_because(directive, fixed)),
+            }
         }
         for (name, ours) in [("ssl_certificate", "tls-cert"), ("ssl_certificate_key", "tls-key")] {
             for directive in of(&levels, &[name]) {
                 directive.parameters().into_iter().for_each(|file| settings.add(ours, file));
             }
         }
-        for name in one(&levels, "index") {
-            settings.add("index", name);
+        for directive in of(&levels, &["index"]) {
+            let (sent, program): (Vec<&str>, Vec<&str>) = directive
+                .parameters()
+                .into_iter()
+                .partition(|name| is_sent(places, &format!("/{}", name.trim_start_matches('/'))));
+            sent.into_iter().for_each(|name| settings.add("index", name));
+            self.notes.extend((!program.is_empty()).then(|| equals::note_because(directive, OF_A_PROGRAM)));
+        }
+        for directive in of(&levels, &["try_files"]) {
+            let mut files = directive.parameters().into_iter().map(|file| file.replacen("$uri", "/x", 1));
+            if !files.all(|file| is_sent(places, path_of(&file))) {
+                self.notes.push(equals::note_because(directive, OF_A_PROGRAM));
+            }
         }
         if let Some(file) = one(&[self.server, &[], &[]], "access_log").first().filter(|file| **file != "off")
         {
@@ -255,7 +303,9 @@ impl<'a> Writer<'a, '_> {
             settings.add("compress", true);
         }
         for ending in one(&levels, "try_files").iter().filter_map(|file| file.strip_prefix("$uri.")) {
-            settings.add("try-ending", format!(".{ending}"));
+            if is_sent(places, &format!("/x.{ending}")) {
+                settings.add("try-ending", format!(".{ending}"));
+            }
         }
         for directive in of(&levels, &["error_page"]) {
             match directive.parameters()[..] {
@@ -293,20 +343,34 @@ impl<'a> Writer<'a, '_> {
     }
 
     fn networks(&mut self, places: &[Place<'a>]) {
-        let is_general = !of(&[self.server, self.http, &[]], &["allow", "deny"]).is_empty();
+        let is_closed = places.last().is_some_and(Place::is_closed);
+        let is_general = is_closed || !of(&[self.server, self.http, &[]], &["allow", "deny"]).is_empty();
         for place in places {
-            let own = of(&[place.inside, &[], &[]], &["allow", "deny"]);
-            let general = place.patterns == ["/*"];
-            let rules = if general { of(&self.levels(place), &["allow", "deny"]) } else { own };
+            // A location has the list of the server unless it has its own. If no rule for everything repeats that list,
+            // each location has it.
+            let levels = if is_closed || place.is_for_everything() {
+                self.levels(place)
+            } else {
+                [place.inside, &[], &[]]
+            };
+            let mut rules = Vec::new();
+            for rule in of(&levels, &["allow", "deny"]) {
+                match rule.parameters()[..] {
+                    ["all"] => rules.push(format!("{} all", rule.name())),
+                    [text] if let Ok(network) = Network::parse_truncated(text) => {
+                        rules.push(format!("{} {network}", rule.name()));
+                    }
+                    _ => self.notes.push(equals::note(rule)),
+                }
+            }
+            let has_own = is_closed || !rules.is_empty();
+            if place.is_closed() {
+                rules = vec!["deny all".to_owned()];
+            } else if is_general && !place.is_for_everything() && has_own {
+                rules.push("allow all".to_owned());
+            }
             for pattern in &place.patterns {
-                for rule in &rules {
-                    self.settings
-                        .add("access", format!("{pattern} {} {}", rule.name(), rule.parameters().join(" ")));
-                }
-                // The location's list replaces that of the server.
-                if is_general && !general && !rules.is_empty() {
-                    self.settings.add("access", format!("{pattern} allow all"));
-                }
+                rules.iter().for_each(|rule| self.settings.add("access", format!("{pattern} {rule}")));
             }
         }
     }
@@ -356,15 +420,14 @@ impl<'a> Writer<'a, '_> {
     }
 
     /// The fallback of a place: the last parameter of `try_files`, if it is a path.
-    fn fallback(&self, place: &Place<'a>) -> Option<&'a str> {
-        let last = one(&self.levels(place), "try_files").last().copied()?;
-        let path = last.split('?').next().unwrap_or(last);
-        (path.starts_with('/') && !path.contains('$')).then_some(path)
+    fn fallback(&self, places: &[Place<'a>], place: &Place<'a>) -> Option<&'a str> {
+        let path = path_of(one(&self.levels(place), "try_files").last()?);
+        (path.starts_with('/') && !path.contains('$') && is_sent(places, path)).then_some(path)
     }
 
     /// The fallback of everything, and the paths without it.
-    fn fallback_rule(&mut self, place: &Place<'a>) {
-        match (self.fallback(place), &place.patterns[..]) {
+    fn fallback_rule(&mut self, places: &[Place<'a>], place: &Place<'a>) {
+        match (self.fallback(places, place), &place.patterns[..]) {
             (Some(file), [pattern]) if pattern == "/*" => self.settings.add("fallback", file),
             (None, patterns) if patterns != ["/*"] => {
                 patterns.iter().for_each(|pattern| self.settings.add("no-fallback", pattern.clone()));
@@ -377,6 +440,11 @@ impl<'a> Writer<'a, '_> {
             (None, _) => {}
         }
     }
+}
+
+/// A file of `try_files` without its query.
+fn path_of(file: &str) -> &str {
+    file.split('?').next().unwrap_or(file)
 }
 
 /// The rule of `rewrite ^/old/(.*)$ /new/$1 permanent`.

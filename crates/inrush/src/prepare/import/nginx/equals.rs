@@ -81,7 +81,7 @@ fn shown(directive: &Directive) -> String {
 fn reason(name: &str) -> &'static str {
     match name {
         "proxy_pass" | "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" | "grpc_pass" => {
-            "Inrush serves files alone; keep nginx for this part, behind `inrush guard`"
+            "Inrush serves files alone, and refuses these paths; keep nginx for them, behind `inrush guard`"
         }
         "upstream" => "Inrush serves files alone; it belongs to proxy_pass",
         name if ["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_"]
@@ -91,10 +91,10 @@ fn reason(name: &str) -> &'static str {
             "it belongs to a proxy, which Inrush is not"
         }
         "limit_rate" | "limit_rate_after" => "Inrush does not slow downloads down",
-        "limit_req" | "limit_req_zone" => {
+        "limit_req" | "limit_req_status" | "limit_req_zone" => {
             "see --client-rate, which limits the connections and requests of each client"
         }
-        "limit_conn" | "limit_conn_zone" => {
+        "limit_conn" | "limit_conn_status" | "limit_conn_zone" => {
             "see --client-connections, which limits the connections of each client"
         }
         "root" | "alias" => {
@@ -115,6 +115,9 @@ fn reason(name: &str) -> &'static str {
             "see --tls-ocsp, which staples a response from a file"
         }
         "ssl_client_certificate" | "ssl_verify_client" => "Inrush does not ask clients for certificates",
+        "internal" => "Inrush refuses these paths",
+        "satisfy" => "the networks and the passwords must both allow a request",
+        "stream" | "mail" => "Inrush serves HTTP alone",
         "stub_status" => "see --admin, which has /metrics and /status",
         _ => "it has no equal",
     }
