@@ -4,6 +4,10 @@
 //! map the same array. Its length never changes: a memfd is sealed before it is mapped, and a map is made
 //! with its size. No access can therefore exceed its end. All accesses are atomic, so no process can cause
 //! undefined behaviour in another.
+//!
+//! `nameless` is memory of one process, in a file.
+
+pub mod nameless;
 
 use std::io;
 use std::marker::PhantomData;

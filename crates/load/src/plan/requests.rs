@@ -14,9 +14,10 @@
 //! The requests of a file are a table too, unless their bytes differ from session to session. Then they are a [`Script`],
 //! and the engine keeps a state for each session.
 //!
-//! The modules: `parts` completes a request from the flags, `text` has the values to fill in, and `script` the requests that
-//! need them. The files are read in `workload`.
+//! The modules: `parts` completes a request from the flags, `arena` has the bytes of the table, `text` the values to fill in,
+//! and `script` the requests that need them. The files are read in `workload`.
 
+mod arena;
 mod parts;
 mod script;
 mod text;
@@ -29,7 +30,8 @@ use crate::error::LoadError;
 use crate::plan::config::{Client, Config};
 use crate::plan::draws::Draws;
 use crate::plan::expected::Statuses;
-use crate::plan::workload::{Form, Length, Session, Think};
+use crate::plan::workload::{Definition, Form, Length, RequestFile, Think};
+use arena::Arena;
 use parts::Parts;
 pub(crate) use script::{Script, Step};
 pub(crate) use text::Values;
@@ -138,7 +140,7 @@ impl Workload {
             None => workload.take_urls(config),
             Some(file) => {
                 let refuse = |why| LoadError::Requests { file: file.path().display().to_string(), why };
-                workload.take_file(config, &file.sessions_for(&config.urls[0])).map_err(refuse)?;
+                workload.take_file(config, file).map_err(refuse)?;
             }
         }
         Ok(workload)
@@ -164,33 +166,48 @@ impl Workload {
     }
 
     /// Encodes the requests of a file, or makes a script of them.
-    fn take_file(&mut self, config: &Config, sessions: &[&Session]) -> Result<(), String> {
-        if sessions.is_empty() {
-            return Err(format!("it has no request to {}", config.urls[0].authority()));
-        }
-        let definitions = || sessions.iter().flat_map(|session| &session.requests);
-        self.properties = Vec::with_capacity(definitions().count());
-        for definition in definitions() {
-            let is_head = definition.method.as_ref().or(config.form.method.as_ref());
-            let is_head = is_head.is_some_and(|method| method.name() == "HEAD");
-            let name = definition.name.as_ref().map(|name| self.number_of(name)).transpose()?;
-            let expect = definition.expect.clone().map(Box::new);
-            self.properties.push(Properties { is_head, name, expect });
-        }
-        self.answers_head = self.properties.iter().any(|properties| properties.is_head);
-        if Script::is_needed(sessions) {
-            self.script = Some(Script::new(config, sessions)?);
-            return Ok(());
-        }
-        let mut arena = Vec::new();
-        for session in sessions {
+    fn take_file(&mut self, config: &Config, file: &RequestFile) -> Result<(), String> {
+        let (mut arena, mut weights, mut scripted) = (Arena::default(), Vec::new(), Vec::new());
+        let needs_script = file.needs_script();
+        file.each(&config.urls[0], &mut |session| {
+            for definition in &session.requests {
+                let properties = self.properties_of(definition, config)?;
+                self.properties.push(properties);
+            }
+            if needs_script {
+                scripted.push(session);
+                return Ok(());
+            }
             let parts = Parts::of(&session.requests[0], config);
             let parts = parts.map_err(|why| format!("{}: {why}", session.position))?;
-            self.places.push(encode_parts(&mut arena, &parts, config));
+            let place = arena.add(|memory| encode_parts(memory, &parts, config));
+            self.places.push(
+                place.map_err(|cause| format!("its requests do not fit into a temporary file: {cause}"))?,
+            );
+            weights.push(session.weight);
+            Ok(())
+        })?;
+        if self.properties.is_empty() {
+            return Err(format!("it has no request to {}", config.urls[0].authority()));
         }
-        self.arena = arena.into();
-        self.choice = Choice::by(sessions.iter().map(|session| session.weight));
+        self.answers_head = self.properties.iter().any(|properties| properties.is_head);
+        if needs_script {
+            self.script = Some(Script::new(config, &scripted)?);
+            return Ok(());
+        }
+        self.arena = arena.freeze().map_err(|cause| format!("its requests cannot be mapped: {cause}"))?;
+        self.choice = Choice::by(weights.into_iter());
         Ok(())
+    }
+
+    /// The properties of a request of a file.
+    fn properties_of(&mut self, definition: &Definition, config: &Config) -> Result<Properties, String> {
+        let method = definition.method.as_ref().or(config.form.method.as_ref());
+        Ok(Properties {
+            is_head: method.is_some_and(|method| method.name() == "HEAD"),
+            name: definition.name.as_ref().map(|name| self.number_of(name)).transpose()?,
+            expect: definition.expect.clone().map(Box::new),
+        })
     }
 
     /// The number of a name, which is new or known.

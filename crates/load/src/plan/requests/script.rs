@@ -92,26 +92,11 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Returns true if these sessions need a script, and not a table.
-    pub fn is_needed(sessions: &[&Session]) -> bool {
-        let braces = |text: &str| text.contains("{{");
-        sessions.iter().any(|session| {
-            session.is_array
-                || session.requests.iter().any(|request| {
-                    request.target.text().is_some_and(braces)
-                        || request.fields.iter().any(|field| braces(field.value()))
-                        || matches!(&request.body, Some(Content::Text(text)) if braces(text))
-                        || request.expect_text.is_some()
-                        || !request.capture.is_empty()
-                })
-        })
-    }
-
     /// Takes the texts of all requests apart.
     ///
     /// # Errors
     /// One sentence with the line.
-    pub fn new(config: &Config, sessions: &[&Session]) -> Result<Script, String> {
+    pub fn new(config: &Config, sessions: &[Session]) -> Result<Script, String> {
         let data = config.data.as_ref().map(|file| Arc::clone(&file.data));
         let columns = data.as_ref().map_or(&[][..], |data| data.names());
         let (mut steps, mut starts, mut captured_max) = (Vec::new(), vec![0], 0);

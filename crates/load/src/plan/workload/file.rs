@@ -1,15 +1,19 @@
 //! Requests from a file: JSON Lines, or vegeta's JSON targets, which have a `url` in place of a `path`.
 //!
 //! A line is an object, which is a request, or an array of requests: a session, which makes them in order over one
-//! connection. The whole file is read and checked before the first packet. Mistakes name their line.
+//! connection. The whole file is read and checked before the first packet. Mistakes name their line. `index` keeps the places
+//! of the lines, and not the requests; an archive is one JSON text, and is kept.
 //!
 //! The requests may have times, and are then made at them: `at` in JSON Lines, and those of the recordings in `har` and `log`.
 
 mod har;
+mod index;
 mod log;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -24,24 +28,28 @@ use super::data::Data;
 use super::form::{Field, Method};
 use crate::plan::expected::Statuses;
 use crate::plan::target::Url;
+use index::Index;
 
 /// A file of requests, read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestFile {
     path: PathBuf,
-    kind: Kind,
-    /// Sessions with times are in the order of these.
-    sessions: Arc<Vec<Session>>,
-    /// The entries of a recording that cannot be made again.
-    left_out: usize,
+    sessions: Sessions,
 }
 
-/// The form of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Lines,
-    Log,
-    Archive,
+/// The sessions of a file. Those with times are in the order of these.
+#[derive(Clone, Debug, PartialEq)]
+enum Sessions {
+    /// JSON Lines, or the lines of a log.
+    Lines(Arc<Index>),
+    Archive(Arc<Archive>),
+}
+
+/// The sessions of an archive, and the number of entries that cannot be made again.
+#[derive(Debug, PartialEq)]
+struct Archive {
+    sessions: Vec<Session>,
+    left_out: usize,
 }
 
 /// The times of the requests of a file.
@@ -158,6 +166,19 @@ impl Session {
         sessions.sort_by(|one, other| one.seconds().total_cmp(&other.seconds()));
     }
 
+    /// Returns true if its bytes differ from session to session, or its replies are needed.
+    fn needs_script(&self) -> bool {
+        let braces = |text: &str| text.contains("{{");
+        self.is_array
+            || self.requests.iter().any(|request| {
+                request.target.text().is_some_and(braces)
+                    || request.fields.iter().any(|field| braces(field.value()))
+                    || matches!(&request.body, Some(Content::Text(text)) if braces(text))
+                    || request.expect_text.is_some()
+                    || !request.capture.is_empty()
+            })
+    }
+
     /// Returns true unless the session has the URL of another server than this one.
     fn is_of(&self, server: &Url) -> bool {
         self.requests.iter().all(|request| match &request.target {
@@ -229,46 +250,82 @@ impl RequestFile {
 
     /// Returns true for a recording, whose requests can also be made at other times than their own.
     pub fn is_recording(&self) -> bool {
-        self.kind != Kind::Lines
+        match &self.sessions {
+            Sessions::Lines(index) => index.is_log,
+            Sessions::Archive(_) => true,
+        }
     }
 
     /// The times of the requests to the server of `url`; `None` if the file has none.
     pub fn replay(&self, url: &Url) -> Option<Replay> {
-        let sessions = self.sessions_for(url);
-        let first = sessions.first()?.at?;
-        let since_first = |session: &&Session| Nanos::from_secs_f64(session.seconds() - first);
-        Some(Replay { path: self.path.clone(), times: sessions.iter().map(since_first).collect() })
+        let times = self.times(url);
+        let first = *times.first()?;
+        let times = times.iter().map(|at| Nanos::from_secs_f64(at - first)).collect();
+        Some(Replay { path: self.path.clone(), times })
     }
 
     /// Returns true if the requests to the server of `url` have times.
     pub fn has_times(&self, url: &Url) -> bool {
-        self.sessions_of(url).next().is_some_and(|session| session.at.is_some())
+        match &self.sessions {
+            Sessions::Lines(index) => !index.times.is_empty(),
+            Sessions::Archive(archive) => archive.of(url).next().is_some(),
+        }
     }
 
-    /// The sessions to the server of `url`, in a list.
-    pub(crate) fn sessions_for(&self, url: &Url) -> Vec<&Session> {
-        self.sessions_of(url).collect()
+    /// Times in seconds, from any epoch.
+    fn times(&self, url: &Url) -> Cow<'_, [f64]> {
+        match &self.sessions {
+            Sessions::Lines(index) => Cow::Borrowed(&index.times),
+            Sessions::Archive(archive) => archive.of(url).map(Session::seconds).collect(),
+        }
     }
 
-    /// The sessions to the server of `url`. A list for one run has no others; an archive of a browser may.
-    fn sessions_of(&self, url: &Url) -> impl Iterator<Item = &Session> {
-        let all = self.kind != Kind::Archive;
-        self.sessions.iter().filter(move |session| all || session.is_of(url))
+    /// Returns true if the requests need a script, and not a table.
+    pub(crate) fn needs_script(&self) -> bool {
+        match &self.sessions {
+            Sessions::Lines(index) => index.needs_script,
+            Sessions::Archive(archive) => archive.sessions.iter().any(Session::needs_script),
+        }
+    }
+
+    /// Reads the sessions to the server of `url`, one after the other.
+    ///
+    /// # Errors
+    /// The first of `take`, or a line that has changed since the check.
+    pub(crate) fn each(
+        &self,
+        url: &Url,
+        take: &mut dyn FnMut(Session) -> Result<(), String>,
+    ) -> Result<(), String> {
+        match &self.sessions {
+            Sessions::Lines(index) => index.each(take),
+            Sessions::Archive(archive) => archive.of(url).cloned().try_for_each(take),
+        }
     }
 
     /// One sentence on the entries of a recording that the run does not make.
     pub(crate) fn remark(&self, url: &Url) -> Option<String> {
-        let others = self.sessions.len() - self.sessions_of(url).count();
         let file = self.path.display();
-        let left_out = match self.kind {
-            _ if others + self.left_out == 0 => return None,
-            Kind::Lines => return None,
-            Kind::Log => format!("{} lines of {file} are neither GET nor HEAD", self.left_out),
-            Kind::Archive => {
-                format!("{} entries of {file} are not of {}", others + self.left_out, url.authority())
+        let left_out = match &self.sessions {
+            Sessions::Lines(index) if index.left_out > 0 => {
+                format!("{} lines of {file} are neither GET nor HEAD", index.left_out)
+            }
+            Sessions::Lines(_) => return None,
+            Sessions::Archive(archive) => {
+                match archive.sessions.len() - archive.of(url).count() + archive.left_out {
+                    0 => return None,
+                    others => format!("{others} entries of {file} are not of {}", url.authority()),
+                }
             }
         };
         Some(format!("{left_out}, and are left out."))
+    }
+}
+
+impl Archive {
+    /// The sessions to the server of `url`. An archive of a browser has others too.
+    fn of(&self, url: &Url) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().filter(move |session| session.is_of(url))
     }
 }
 
@@ -294,19 +351,22 @@ impl FromStr for RequestFile {
 
     /// Reads the file that the text names.
     fn from_str(path: &str) -> Result<RequestFile, FileError> {
-        let text = read(path)?;
-        let is_archive = Path::new(path).extension().is_some_and(|end| end.eq_ignore_ascii_case("har"));
-        let parsed = if is_archive {
-            har::parse(&text).map(|(all, left_out)| (Kind::Archive, all, left_out))
-        } else {
-            parse(&text)
-        };
         let refuse = |why| FileError { file: path.to_owned(), why };
-        let (kind, sessions, left_out) = parsed.map_err(refuse)?;
-        if sessions.is_empty() {
+        let is_archive = Path::new(path).extension().is_some_and(|end| end.eq_ignore_ascii_case("har"));
+        let (sessions, is_empty) = if is_archive {
+            let (sessions, left_out) = har::parse(&read(path)?).map_err(refuse)?;
+            let is_empty = sessions.is_empty();
+            (Sessions::Archive(Arc::new(Archive { sessions, left_out })), is_empty)
+        } else {
+            let file = File::open(path).map_err(|cause| refuse(format!("cannot be read: {cause}")))?;
+            let index = Index::of(file).map_err(refuse)?;
+            let is_empty = index.is_empty();
+            (Sessions::Lines(Arc::new(index)), is_empty)
+        };
+        if is_empty {
             return Err(refuse("it has no requests".to_owned()));
         }
-        Ok(RequestFile { path: path.into(), kind, sessions: Arc::new(sessions), left_out })
+        Ok(RequestFile { path: path.into(), sessions })
     }
 }
 
@@ -326,24 +386,7 @@ impl fmt::Display for DataOrder {
     }
 }
 
-/// The sessions of JSON Lines or of a log, and the number of lines without one.
-fn parse(text: &str) -> Result<(Kind, Vec<Session>, usize), String> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let lines = text.lines().map(str::trim).enumerate().map(|(index, line)| (index + 1, line));
-    let mut lines = lines.filter(|(_, line)| !line.is_empty()).peekable();
-    if lines.peek().is_some_and(|(_, line)| log::is_log(line)) {
-        return log::parse(lines).map(|(sessions, left_out)| (Kind::Log, sessions, left_out));
-    }
-    let session = |(line, text)| session(line, text).map_err(|why| format!("line {line}: {why}"));
-    let mut sessions: Vec<Session> = lines.map(session).collect::<Result<_, _>>()?;
-    let has_times = sessions.first().is_some_and(|session| session.at.is_some());
-    if let Some(other) = sessions.iter().find(|session| session.at.is_some() != has_times) {
-        return Err(format!("{}: either every line has \"at\", or none", other.position));
-    }
-    Session::sort(&mut sessions);
-    Ok((Kind::Lines, sessions, 0))
-}
-
+/// The session of a line of JSON.
 fn session(line: usize, text: &str) -> Result<Session, String> {
     let (is_array, requests): (bool, Vec<Line>) = match text.as_bytes()[0] {
         b'{' => (false, vec![serde_json::from_str(text).map_err(surprise)?]),
@@ -465,13 +508,27 @@ fn place_of(text: &str) -> Result<Capture, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Seek, Write};
+
+    /// The sessions of a file with this text.
+    fn parse(text: &str) -> Result<Vec<Session>, String> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        let mut sessions = Vec::new();
+        Index::of(file)?.each(&mut |session| {
+            sessions.push(session);
+            Ok(())
+        })?;
+        Ok(sessions)
+    }
 
     #[test]
     fn objects_are_requests_and_arrays_sessions() {
         let text = r#"{"path": "/a", "weight": 3, "expect": [200, "4xx"]}
 
             [{"method": "POST", "path": "/login", "body": {"user": "{{user}}"}, "capture": {"token": "/token"}}, {"path": "/me"}]"#;
-        let (_, sessions, _) = parse(text).unwrap();
+        let sessions = parse(text).unwrap();
         assert_eq!((sessions.len(), sessions[0].weight, sessions[1].position), (2, 3.0, Position::Line(3)));
         assert!(!sessions[0].is_array && sessions[1].is_array);
         let [login, me] = &sessions[1].requests[..] else { panic!("{sessions:?}") };
@@ -485,7 +542,7 @@ mod tests {
     #[test]
     fn targets_of_vegeta_are_requests() {
         let text = r#"{"method":"POST","url":"http://h/a","body":"YT1i","header":{"X-A":["1","2"]}}"#;
-        let (_, sessions, _) = parse(text).unwrap();
+        let sessions = parse(text).unwrap();
         let target = &sessions[0].requests[0];
         assert_eq!(target.body, Some(Content::Bytes(b"a=b".as_slice().into())));
         assert_eq!(target.fields, ["X-A: 1", "X-A: 2"].map(|field| field.parse().unwrap()));
@@ -494,11 +551,12 @@ mod tests {
     #[test]
     fn requests_with_times_are_in_their_order() {
         let text = "{\"path\": \"/b\", \"at\": 12.5}\n[{\"path\": \"/a\", \"at\": 10}, {\"path\": \"/c\"}]";
-        let (kind, sessions, left_out) = parse(text).unwrap();
-        let file = RequestFile { path: "f".into(), kind, sessions: Arc::new(sessions), left_out };
-        let replay = file.replay(&"http://h/".parse().unwrap()).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let read: RequestFile = file.path().to_str().unwrap().parse().unwrap();
+        let replay = read.replay(&"http://h/".parse().unwrap()).unwrap();
         assert_eq!(replay.times, [Nanos::ZERO, Nanos::from_millis(2_500)]);
-        assert_eq!(file.sessions[0].requests[0].target, Address::Path("/a".to_owned()));
+        assert_eq!(parse(text).unwrap()[0].requests[0].target, Address::Path("/a".to_owned()));
     }
 
     #[test]
