@@ -82,7 +82,7 @@ named! {
 static ACCEPTOR: Setting<Acceptor> = Setting::new(Declaration {
     flag: "--acceptor",
     value: "HOW",
-    help: "knot-a: after each accept phase the acceptor yields to the threads (default), or runs-ahead while connections wait",
+    help: "after each accept phase the acceptor yields to the threads (default), or runs-ahead while connections wait",
     more: None,
     without: "has no thread that accepts for others",
     in_kernel: None,

@@ -20,7 +20,7 @@ named! {
 pub static IDLE_SESSIONS: Setting<IdleSessions> = Setting::new(Declaration {
     flag: "--idle-sessions",
     value: "HOW",
-    help: "mp, mt, knot-c: idle connections of a busy pool give-way to waiting ones (default), or stay to their ends",
+    help: "idle connections of a busy pool give-way to waiting ones (default), or stay to their ends",
     more: Some(
         "stay is the pool of the papers. It ends no session for another one's sake, whether that waits in the accept queue \
          or in the batch of an accept phase, and turns nobody away.",
