@@ -1,5 +1,5 @@
-//! `cargo xtask campaign faults|mutants|suite`: a server's losses while something around it fails, and what the tests are
-//! worth: beside busy CPUs, and on a program that was changed.
+//! `cargo xtask campaign faults|fuzz|mutants|suite`: a server's losses while something around it fails, inputs that nobody
+//! thought of, and what the tests are worth: beside busy CPUs, and on a program that was changed.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
 //! while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has the
@@ -12,6 +12,7 @@
 //! ends with exit code 0 at SIGTERM.
 
 mod faults;
+mod fuzz;
 mod mutants;
 mod peers;
 mod server;
@@ -49,6 +50,8 @@ const CALM_END: Nanos = Nanos::from_millis(500);
 pub enum Campaign {
     /// Kill, stop, reread, truncate, fill, starve: every architecture under every fault; 20 minutes
     Faults(FaultOptions),
+    /// Give every parser inputs that nobody thought of; needs a nightly compiler and cargo-fuzz
+    Fuzz(fuzz::FuzzOptions),
     /// Change the program at one place after the other and count the changes that no test notices; hours for all crates
     Mutants(mutants::MutantOptions),
     /// The whole test suite again and again beside a busy loop on every CPU
@@ -94,6 +97,7 @@ struct Trial {
 pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
     match campaign {
         Campaign::Faults(options) => faults(options),
+        Campaign::Fuzz(options) => fuzz::run(options),
         Campaign::Mutants(options) => mutants::run(options),
         Campaign::Suite(options) => suite::run(options),
     }

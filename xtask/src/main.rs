@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|wan|usertcp`,
-//! `cargo xtask campaign faults|mutants|suite`, `cargo xtask package`, `cargo xtask check-report`, `cargo xtask docs` and
+//! `cargo xtask campaign faults|fuzz|mutants|suite`, `cargo xtask package`, `cargo xtask check-report`, `cargo xtask docs` and
 //! `cargo xtask papers`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order. It prints

@@ -69,6 +69,7 @@ pub use answer::compress;
 pub use cache::CacheLimits;
 pub use counts::Counts;
 pub use hosts::{Host, HostName, Hosts, Sites};
+pub use path::{PathError, SitePath, normalise};
 pub use representation::{encoding, ranges};
 pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
@@ -77,7 +78,6 @@ pub use rules::{Access, Auth, ErrorPage, Fixed, HeaderRule, LiveRules, PageFile,
 use answer::listing;
 use cache::{Cache, Entry, Slot, Survey};
 use compress::Compressor;
-use path::{PathError, SitePath};
 use representation::encoding::Coding;
 use representation::validators::Asked;
 use representation::{Facts, MediaType, Representation};
