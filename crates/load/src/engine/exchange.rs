@@ -13,7 +13,7 @@ use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::{Correct, Pieces};
-use crate::measurement::thread_metrics::failures::{Example, Failures};
+use crate::measurement::thread_metrics::failures::Failures;
 use crate::plan::expected::Statuses;
 use crate::plan::requests::Workload;
 
@@ -111,10 +111,11 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.has_replied = true;
         // The server may leave the rest of a request unread, so the next request cannot follow it.
         let persistent = reply.persistent && !connection.is_sending();
-        if self.settings.follows_redirects && self.redirect(key, reply.status, persistent, now) {
-            return;
+        if self.settings.follows_redirects && connection.turn(reply.status, &self.settings) {
+            let measured = self.settings.window.contains(connection.session.intended);
+            self.metrics.recorder.redirected(measured);
+            return if persistent { self.send_next(key, now) } else { self.reconnect(key, now) };
         }
-        let Some(connection) = self.connections.get_mut(key) else { return };
         let (workload, session) = (self.settings.workload, &mut connection.session);
         let (intended, digest) = (session.intended, connection.hasher.finish());
         let pieces = Pieces::after(connection.pieces.take(), now);
@@ -135,26 +136,6 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             self.metrics.end(account, outcome, Some(reply.status));
         }
         self.go_on(key, persistent, outcome, now);
-    }
-
-    /// Follows a redirect to the same server. Returns false for any other reply.
-    fn redirect(&mut self, key: Key, status: u16, persistent: bool, now: Nanos) -> bool {
-        let is_secure = self.settings.tls.is_some();
-        let Some(connection) = self.connections.get_mut(key) else { return false };
-        let session = &mut connection.session;
-        let Some(mut detour) = session.detour.take() else { return false };
-        let cookies = session.story.as_mut().and_then(|story| story.cookies_of_redirect(status, is_secure));
-        let original = session.request_bytes(self.settings.workload, false);
-        let follows = detour.turn(status, original, is_secure, cookies.as_deref());
-        session.detour = Some(detour);
-        if follows {
-            self.metrics.recorder.redirected(self.settings.window.contains(session.intended));
-            connection.hasher = self.settings.expected.hasher();
-            connection.example = Example::default();
-            connection.pieces = None;
-            if persistent { self.send_next(key, now) } else { self.reconnect(key, now) }
-        }
-        follows
     }
 
     /// Enters a complete reply in the histograms.

@@ -116,6 +116,22 @@ impl<S> Connection<S> {
         self.session.left == 1 && !self.is_kept && self.session.detour.is_none()
     }
 
+    /// Makes the request that a redirect to the same server leads to. Returns false for any other reply.
+    pub fn turn(&mut self, status: u16, settings: &Settings<'_>) -> bool {
+        let (session, is_secure) = (&mut self.session, settings.tls.is_some());
+        let Some(mut detour) = session.detour.take() else { return false };
+        let cookies = session.story.as_mut().and_then(|story| story.cookies_of_redirect(status, is_secure));
+        let original = session.request_bytes(settings.workload, false);
+        let follows = detour.turn(status, original, is_secure, cookies.as_deref());
+        session.detour = Some(detour);
+        if follows {
+            self.hasher = settings.expected.hasher();
+            self.example = Example::default();
+            self.pieces = None;
+        }
+        follows
+    }
+
     /// Returns true while the connection waits for room in the socket.
     pub fn is_sending(&self) -> bool {
         let has_output = self.http2.as_ref().is_some_and(|http2| !http2.client.output().is_empty());
