@@ -81,6 +81,17 @@ pub fn fields(head: &[u8], mut sink: impl FnMut(&str, &[u8])) {
     }
 }
 
+/// The value of the first field of this name in a head; `None` as well for a head that is not well formed.
+pub fn field(head: &[u8], wanted: &str) -> Option<Vec<u8>> {
+    let mut found = None;
+    fields(head, |name, value| {
+        if found.is_none() && name.eq_ignore_ascii_case(wanted) {
+            found = Some(value.to_vec());
+        }
+    });
+    found
+}
+
 /// The reason why a reply cannot be read. Its connection is then of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {

@@ -6,7 +6,7 @@
 //! After 303 the request becomes GET, unless it was HEAD; after 301 and 302 a POST does, as in browsers and curl. 307 and 308
 //! keep method and content. A redirect to another server, or beyond [`HOPS_MAX`], is not followed: its reply is the last one.
 
-use http1::client::{Part, fields};
+use http1::client::{Part, field};
 
 use crate::plan::target::Url;
 
@@ -37,11 +37,8 @@ impl Detour {
         let Part::Head(head) = part else { return };
         self.location = None;
         if head.get(9) == Some(&b'3') {
-            fields(head, |name, value| {
-                if name.eq_ignore_ascii_case("Location") && self.location.is_none() {
-                    self.location = std::str::from_utf8(value).ok().map(|text| text.trim().to_owned());
-                }
-            });
+            let location = field(head, "Location").and_then(|value| String::from_utf8(value).ok());
+            self.location = location.map(|text| text.trim().to_owned());
         }
     }
 
@@ -66,7 +63,7 @@ impl Detour {
     }
 }
 
-/// The request after a redirect; `None` for a status that is none, or a target of another server.
+/// The request after a redirect; `None` for another status, or a target of another server.
 fn redirected(
     request: &[u8],
     status: u16,

@@ -6,7 +6,7 @@
 mod jar;
 
 use base::WallTime;
-use http1::client::{Part, fields};
+use http1::client::{Part, field};
 
 use crate::plan::draws::Draws;
 use crate::plan::requests::{RequestId, Script, Step, Values};
@@ -138,17 +138,6 @@ impl Story {
         }
         has_all
     }
-}
-
-/// The first field of this name.
-fn field(head: &[u8], wanted: &str) -> Option<Vec<u8>> {
-    let mut found = None;
-    fields(head, |name, value| {
-        if found.is_none() && name.eq_ignore_ascii_case(wanted) {
-            found = Some(value.to_vec());
-        }
-    });
-    found
 }
 
 /// A value of JSON as text; `None` for null.

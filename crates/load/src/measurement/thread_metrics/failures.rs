@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use http1::client::{Part, fields};
+use http1::client::{Part, field};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::expected::Statuses;
@@ -72,14 +72,8 @@ impl Example {
 
 /// The place that a redirect leads to, as the beginning of its example.
 fn redirection(head: &[u8]) -> Vec<u8> {
-    let mut place = Vec::new();
-    fields(head, |name, value| {
-        if name.eq_ignore_ascii_case("Location") {
-            let shown = &value[..value.len().min(BYTES_MAX / 2)];
-            place = [b"to ", shown, b"\n"].concat();
-        }
-    });
-    place
+    let Some(place) = field(head, "Location") else { return Vec::new() };
+    [b"to ", &place[..place.len().min(BYTES_MAX / 2)], b"\n"].concat()
 }
 
 /// The status of a head whose syntax the reader has checked (RFC 9112, 4).
