@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread::available_parallelism;
 
 use base::Nanos;
-use guard::survey::{Survey, Surveyed};
+use guard::survey::Survey;
 use record::capacity::{QueueSide, ServerSide};
 use sys::netlink::{Listener, SocketDiagnostics};
 
@@ -52,11 +52,17 @@ impl Witness {
         // The kernel lets a socket have the addresses of this machine alone.
         UdpSocket::bind((address.ip(), 0)).ok()?;
         let mut diagnostics = SocketDiagnostics::open().ok()?;
-        let first = look(&mut diagnostics, address).ok()?;
+        let listeners = listeners_at(&mut diagnostics, address).ok()?;
+        if listeners.is_empty() {
+            return None;
+        }
+        let first = Queue::of(&listeners);
+        let bound: Vec<String> = listeners.iter().map(|listener| listener.address.to_string()).collect();
         let surveyed = Survey::begin().ok()?.end().ok()?;
-        let listeners = || surveyed.iter().filter(|listener| is_at(listener, address));
-        listeners().next()?;
-        let owners = || listeners().flat_map(|listener| &listener.owners);
+        let owners = || {
+            let ours = surveyed.iter().filter(|listener| bound.contains(&listener.address));
+            ours.flat_map(|listener| &listener.owners)
+        };
         let mut pids: Vec<i32> = owners().map(|owner| owner.pid).collect();
         pids.sort_unstable();
         pids.dedup();
@@ -116,26 +122,31 @@ impl CpuUse {
     }
 }
 
+impl Queue {
+    fn of(listeners: &[Listener]) -> Queue {
+        listeners.iter().fold(Queue::default(), |sum, listener| Queue {
+            depth: sum.depth + u64::from(listener.depth),
+            limit: sum.limit + u64::from(listener.limit),
+            drops: sum.drops + u64::from(listener.drops),
+        })
+    }
+}
+
 /// The queues of the listeners that take connections to an address, together.
 fn look(diagnostics: &mut SocketDiagnostics, address: SocketAddr) -> io::Result<Queue> {
-    let takes = |listener: &&Listener| {
+    Ok(Queue::of(&listeners_at(diagnostics, address)?))
+}
+
+/// The listeners that take connections to an address.
+fn listeners_at(diagnostics: &mut SocketDiagnostics, address: SocketAddr) -> io::Result<Vec<Listener>> {
+    let takes = |listener: &Listener| {
         let ip = listener.address.ip();
         let is_of_family = ip.is_ipv4() == address.is_ipv4() || listener.dual;
         ip == address.ip() || (ip.is_unspecified() && is_of_family)
     };
-    let listeners = diagnostics.listeners(address.port())?;
-    Ok(listeners.iter().filter(takes).fold(Queue::default(), |sum, listener| Queue {
-        depth: sum.depth + u64::from(listener.depth),
-        limit: sum.limit + u64::from(listener.limit),
-        drops: sum.drops + u64::from(listener.drops),
-    }))
-}
-
-/// Returns true if a listener takes connections to an address.
-fn is_at(listener: &Surveyed, address: SocketAddr) -> bool {
-    listener.address.parse::<SocketAddr>().is_ok_and(|bound| {
-        bound.port() == address.port() && (bound.ip() == address.ip() || bound.ip().is_unspecified())
-    })
+    let mut listeners = diagnostics.listeners(address.port())?;
+    listeners.retain(takes);
+    Ok(listeners)
 }
 
 /// The CPU time of processes, in seconds. A process that has ended has none.
