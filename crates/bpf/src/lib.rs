@@ -42,7 +42,7 @@ use std::net::{IpAddr, SocketAddr};
 pub use admission::Exempt;
 pub use error::BpfError;
 pub use object::has_capabilities;
-pub use probe::{Facility, probe};
+pub use probe::{Facility, probe, probe_guard};
 
 /// 64-bit words in a cache line: the size of a record that a program and its readers share.
 const WORDS_PER_LINE: usize = 8;

@@ -35,7 +35,7 @@ pub fn probe() -> Vec<Facility> {
     Vec::from([
         facility("admission in tc", admission(Hook::Tc)),
         facility("admission in XDP", admission(Hook::Xdp)),
-        facility("the guard at a cgroup", guard()),
+        facility("the guard at a cgroup", probe_guard()),
         facility("steering at connect time", steering()),
         facility("redirection to AF_XDP", redirection()),
         #[cfg(feature = "kernel-cache")]
@@ -62,7 +62,10 @@ fn admission(hook: Hook) -> Result<(), BpfError> {
 }
 
 /// Loads the guard's programs. They are attached to no cgroup, since every packet there would meet them.
-fn guard() -> Result<(), BpfError> {
+///
+/// # Errors
+/// The kernel's, or those of the rights.
+pub fn probe_guard() -> Result<(), BpfError> {
     Guard::load(([127, 0, 0, 1], 1).into(), Nanos::SECOND, 0, &Exempt::NONE).map(drop)
 }
 
