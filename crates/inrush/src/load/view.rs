@@ -15,8 +15,9 @@
 //! ```
 //!
 //! The columns shrink with the terminal. Below [`WIDE`] cells the curves disappear, below [`NARROW`] the
-//! latencies too. Rates and outcomes stay. On a tall terminal the curves grow, and latency has one of its own from
-//! [`TALL`] lines on. The outcomes are those of the warm-up while it lasts, and then those of the measured time.
+//! latencies too. Rates and outcomes stay. On a tall terminal the curves grow, and from [`TALL`] lines on the
+//! latency has a curve too. The view counts the outcomes of the warm-up while the warm-up lasts, and then those of the
+//! measured time.
 
 mod agents;
 

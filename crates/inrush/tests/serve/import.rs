@@ -29,7 +29,7 @@ fn import(conf: &Path) -> String {
     String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
 }
 
-/// The text with the folders and files of a test in place of those of a machine. All of them exist.
+/// The text with the folders and files of a test in place of those of a machine. The folders and files of the test exist.
 fn placed(files: &Files, text: &str) -> String {
     let here = files.beside("machine");
     let is_end = |letter: char| letter.is_whitespace() || "\";$".contains(letter);

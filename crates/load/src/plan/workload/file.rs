@@ -37,7 +37,7 @@ pub struct RequestFile {
     sessions: Sessions,
 }
 
-/// The sessions of a file. Those with times are in the order of these.
+/// The sessions of a file. Sessions with times are in the order of their times.
 #[derive(Clone, Debug, PartialEq)]
 enum Sessions {
     /// JSON Lines, or the lines of a log.

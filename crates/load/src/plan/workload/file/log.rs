@@ -1,7 +1,7 @@
 //! Requests of an access log in the common or combined format, at their times.
 //!
 //! A log has no content of requests, so only GET and HEAD can be made again. Times are whole seconds in the order of
-//! completion: `index` sorts the entries, and spreads those of one second evenly over it.
+//! completion: `index` sorts the entries, and spreads the entries of one second evenly over that second.
 
 use super::{Address, Definition, Position, Session};
 use crate::plan::workload::recorded_time::logged;
@@ -14,7 +14,7 @@ pub(super) fn is_log(line: &str) -> bool {
 /// The session of a line, at its whole second; `None` for a request that cannot be made again.
 ///
 /// # Errors
-/// The line is none of an access log.
+/// The line is not a line of an access log.
 pub(super) fn session(line: usize, text: &str) -> Result<Option<Session>, String> {
     let refuse = || {
         "it is none of an access log: expected [10/Oct/2000:13:55:36 -0700] \"GET /PATH HTTP/1.1\"".to_owned()
