@@ -135,7 +135,7 @@ fn queue_of_a_server_here_is_named_with_its_length() {
     assert!(queue.depth_max > 0 && side.cpu.is_some_and(|cpu| cpu > 0.0), "{side:?}");
     // On a busy machine the search may end at a load that the queue has room for.
     let found = match (queue.drops > 0, queue.depth_max >= 20) {
-        (true, true) => ": a queue of 20 is ",
+        (true, true) => ": a queue of 20 ",
         (true, false) => " at its listener: the queue held up to ",
         (false, _) => "Its accept queue dropped nothing: the queue held up to ",
     };

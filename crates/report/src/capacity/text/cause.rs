@@ -34,36 +34,38 @@ fn replies_per_s(step: &Step) -> f64 {
     replies as f64 / step.duration_s
 }
 
-/// The accept queue: its drops, its length in time, and the backlog for the deadline.
+/// The accept queue: its drops, its length in connections and in time, and the backlog for the deadline.
 fn of_queue(result: &CapacityResult, largest: &Step, queue: &QueueSide) -> String {
-    let accepted_per_s = replies_per_s(largest) / queue.requests_per_connection;
-    if queue.limit == 0 || accepted_per_s <= 0.0 {
+    let QueueSide { depth_max, limit, drops, requests_per_connection } = *queue;
+    if limit == 0 {
         return String::new();
     }
+    let accepted_per_s = replies_per_s(largest) / requests_per_connection;
+    // A server that answers nothing empties no queue: the length in time has no bound.
+    let is_emptied = accepted_per_s > 0.0;
     let in_time = |connections: u64| time(connections as f64 / accepted_per_s * 1e9);
-    let QueueSide { depth_max, limit, drops, .. } = *queue;
     let dropped = plural(drops as usize, "packet", "packets");
     let found = if drops > 0 && depth_max >= limit {
-        format!(
-            "Its accept queue was full, and the kernel dropped {dropped} there: a queue of {limit} is {} long at {}.",
-            in_time(limit),
-            rate(accepted_per_s)
-        )
+        let full = format!("Its accept queue was full, and the kernel dropped {dropped} there: a queue of {limit}");
+        match is_emptied {
+            true => format!("{full} is {} long at {}.", in_time(limit), rate(accepted_per_s)),
+            false => format!("{full} of which the server answered nothing."),
+        }
     } else {
         let drops = if drops > 0 {
             format!("The kernel dropped {dropped} at its listener")
         } else {
             "Its accept queue dropped nothing".to_owned()
         };
-        format!(
-            "{drops}: the queue held up to {depth_max} of {limit} connections, {} at {}.",
-            in_time(depth_max),
-            rate(accepted_per_s)
-        )
+        let length = match is_emptied {
+            true => format!(", {} at {}", in_time(depth_max), rate(accepted_per_s)),
+            false => String::new(),
+        };
+        format!("{drops}: the queue held up to {depth_max} of {limit} connections{length}.")
     };
     let deadline_s = result.deadline_ns as f64 / 1e9;
     let backlog = (accepted_per_s * deadline_s).floor().max(1.0) as u64;
-    if depth_max > backlog && backlog < limit {
+    if is_emptied && depth_max > backlog && backlog < limit {
         let deadline = time(result.deadline_ns as f64);
         return format!("{found} For replies within {deadline}, set a backlog of {backlog}.");
     }
@@ -177,6 +179,19 @@ mod tests {
             "Its accept queue dropped nothing: the queue held up to 20 of 512 connections, 100 ms at 200/s. Replies \
              took 2.65 s at 200/s: about 530 requests wait, most of them inside the server. Its program, node, used up \
              to 1.90 of 2 CPUs: the CPUs are the limit."
+        );
+    }
+
+    #[test]
+    fn full_queue_is_named_without_a_reply_too() {
+        let mut result = waited(side(513, 3_000, 0.3));
+        let largest = &mut result.past[0];
+        largest.outcomes = Outcomes::default();
+        largest.latency_intended_ns = Distribution::default();
+        assert_eq!(
+            of(&result),
+            "Its accept queue was full, and the kernel dropped 3000 packets there: a queue of 512 of which the server \
+             answered nothing. Its program, node, used up to 0.30 of 2 CPUs."
         );
     }
 
