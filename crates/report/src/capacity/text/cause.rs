@@ -46,7 +46,8 @@ fn of_queue(result: &CapacityResult, largest: &Step, queue: &QueueSide) -> Strin
     let in_time = |connections: u64| time(connections as f64 / accepted_per_s * 1e9);
     let dropped = plural(drops as usize, "packet", "packets");
     let found = if drops > 0 && depth_max >= limit {
-        let full = format!("Its accept queue was full, and the kernel dropped {dropped} there: a queue of {limit}");
+        let full =
+            format!("Its accept queue was full, and the kernel dropped {dropped} there: a queue of {limit}");
         match is_emptied {
             true => format!("{full} is {} long at {}.", in_time(limit), rate(accepted_per_s)),
             false => format!("{full} of which the server answered nothing."),
