@@ -74,7 +74,7 @@ pub use plan::source_addresses::SourceRange;
 pub use plan::target::Url;
 pub use plan::target::addressing::{Addressing, ConnectTo, Family, Resolve, Target};
 pub use plan::tempo::Tempo;
-pub use plan::tls::{ClientIdentity, TlsOptions, TlsVersion, Trust};
+pub use plan::tls::{ClientIdentity, KeyExchange, TlsOptions, TlsVersion, Trust};
 pub use plan::window::Window;
 pub use plan::workload::{
     self, Body, DataFile, DataOrder, Field, FileError, Form, Length, Method, Replay, RequestFile, Spec, Think,

@@ -262,7 +262,7 @@ impl Verdict {
 
 /// TLS handshakes of the sessions that were scheduled in the measured time. A full one costs the server a signature
 /// and a key exchange, a resumed one hardly more than a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Handshakes {
     /// Handshakes with the server's certificate.
     pub full: u64,
@@ -272,6 +272,9 @@ pub struct Handshakes {
     pub full_per_s: f64,
     /// `resumed` a second.
     pub resumed_per_s: f64,
+    /// Handshakes by the group of their key exchange, which the server chose. A handshake that TLS 1.2 resumed has none.
+    #[serde(default)]
+    pub groups: BTreeMap<String, u64>,
 }
 
 /// The connections for requests that fell due in the measured time; of a population, all since the run began.

@@ -1,4 +1,4 @@
-//! The server's side of TLS 1.2 and 1.3, without I/O.
+//! The server's side of TLS 1.2 and 1.3, without I/O, and the key exchange of both sides.
 //!
 //! ```text
 //!   files ── Material ──> Sessions ──> Session     one for each connection: bytes in, bytes out

@@ -125,8 +125,10 @@ fn inrush(task: &Task<'_>) -> Option<CommandLine> {
     let rest = ["--requests-per-connection", requests, "--warmup", "0", "--output", "json"];
     let streams = task.streams.map(|streams| streams.to_string());
     let http2 = streams.iter().flat_map(|streams| ["--http2", "--streams", streams]);
-    // Nobody has signed the certificate.
-    let http2 = http2.chain(task.url.starts_with("https").then_some("--insecure"));
+    // Nobody has signed the certificate. wrk and nginx have no hybrid key exchange.
+    let tls =
+        ["--insecure", "--key-exchange", "classical"].into_iter().filter(|_| task.url.starts_with("https"));
+    let http2 = http2.chain(tls);
     Some(CommandLine::new(task.inrush, closed.into_iter().chain(rest).chain(http2).collect::<Vec<_>>()))
 }
 

@@ -48,7 +48,7 @@ pub enum Stack {
 }
 
 /// The settings of a run that `--calibrate` chooses itself or has no use for.
-const NOT_CALIBRATED: [&str; 44] = [
+const NOT_CALIBRATED: [&str; 45] = [
     "urls",
     "rate",
     "duration",
@@ -81,6 +81,7 @@ const NOT_CALIBRATED: [&str; 44] = [
     "cert",
     "tls_version",
     "handshakes",
+    "key_exchange",
     "expect_status",
     "expect_length",
     "expect_digest",

@@ -170,14 +170,20 @@ fn connections(out: &mut String, result: &LoadResult) -> std::fmt::Result {
 
 fn handshakes(out: &mut String, handshakes: Option<&Handshakes>) -> std::fmt::Result {
     let Some(handshakes) = handshakes else { return Ok(()) };
-    writeln!(
+    write!(
         out,
         "handshakes  {} full ({}), {} resumed ({})",
         handshakes.full,
         rate(handshakes.full_per_s),
         handshakes.resumed,
         rate(handshakes.resumed_per_s)
-    )
+    )?;
+    let groups: Vec<String> =
+        handshakes.groups.iter().map(|(group, count)| format!("{group} {count}")).collect();
+    if !groups.is_empty() {
+        write!(out, "; key exchange: {}", groups.join(", "))?;
+    }
+    writeln!(out)
 }
 
 /// The agents of a fleet, a line each, and how well they started together.

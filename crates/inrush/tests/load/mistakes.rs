@@ -114,6 +114,7 @@ fn requests_of_a_file_are_checked_before_the_run() {
 fn settings_of_tls_are_refused_in_cleartext() {
     check(&["--insecure"], &["--insecure is for https", URL]);
     check(&["--ca=none.pem"], &["--ca is for https", URL]);
+    check(&["--key-exchange=classical"], &["--key-exchange classical is for https", URL]);
     check(&["--handshakes=full"], &["--handshakes full is for https", URL]);
     check(&["--sni=a"], &["--sni is for https", URL]);
     check(&["--cert=none.pem"], &["--cert is for https", URL]);

@@ -191,13 +191,36 @@ fn tls_load_and_server_agree_on_every_architecture() {
         let unserved = ["shed", "no_time"].map(|outcome| result["outcomes"][outcome].as_u64().unwrap());
         let all = ok + unserved.iter().sum::<u64>() + in_flight;
         assert!(ok > 0 && result["offered"] == all, "{}", result["outcomes"]);
-        assert!(result["handshakes"]["resumed"].as_u64().unwrap() > 0, "{}", result["handshakes"]);
+        let handshakes = &result["handshakes"];
+        let [full, resumed] = ["full", "resumed"].map(|kind| handshakes[kind].as_u64().unwrap());
+        assert!(resumed > 0, "{handshakes}");
+        assert_eq!(handshakes["groups"], serde_json::json!({ "X25519MLKEM768": full + resumed }));
         let status = server.eventually("none open", |status| {
             status.connections() == 0 && status.count("tls_handshakes_resumed") > 0
         });
         assert_eq!(status.count("tls_broken") + status.count("tls_plain_http"), 0);
         server.stop_well();
     });
+}
+
+#[test]
+fn load_offers_the_key_exchange_it_is_told() {
+    let files = Files::new();
+    let identity = Identity::new(&files, "own", &["localhost"]);
+    let server = start(&files, &[&identity], &[]);
+    let url = format!("https://localhost:{}{}", server.address.port(), Files::MEDIUM.0);
+    for (flags, told) in [
+        (&["--key-exchange=classical"][..], "; key exchange: X25519 "),
+        (&[], "; key exchange: X25519MLKEM768 "),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_inrush"));
+        command.args(["load", &url, "--insecure", "--rate=20", "--duration=1s", "--warmup=0s"]).args(flags);
+        // On a busy machine the generator is late, which changes the exit code.
+        let run = command.args(["--connect-timeout=5s"]).timeout(PATIENCE).assert().code(&[0, 5][..]);
+        let text = String::from_utf8_lossy(&run.get_output().stdout).into_owned();
+        assert!(text.contains(told), "{text}");
+    }
+    server.stop_well();
 }
 
 #[test]

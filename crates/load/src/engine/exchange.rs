@@ -99,7 +99,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.phase = Phase::Awaiting { sent: now };
         let measured = connection.session.is_counted(self.settings.counted);
         self.transport.watch(&connection.wire.socket, key, connection.is_sending());
-        self.metrics.recorder.handshake(handshake, measured);
+        if measured {
+            self.metrics.recorder.handshake(handshake);
+        }
         Some(now)
     }
 

@@ -148,7 +148,9 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 Event::Ended(stream, end) => ended.push((stream, end)),
             });
             if let Some(handshake) = wire.handshake_ended() {
-                self.metrics.recorder.handshake(handshake, session.is_counted(self.settings.counted));
+                if session.is_counted(self.settings.counted) {
+                    self.metrics.recorder.handshake(handshake);
+                }
                 if !wire.allows_http2() {
                     return Err(Outcome::NotHttp2);
                 }

@@ -45,15 +45,13 @@ impl TlsConnection {
         self.session.as_ref().is_some_and(|session| session.alpn_protocol() == Some(HTTP2))
     }
 
-    /// The kind of a handshake that has just completed; returned once.
+    /// A handshake that has just completed; returned once.
     pub(crate) fn handshake_ended(&mut self) -> Option<Handshake> {
         let session =
             self.session.as_ref().filter(|session| self.handshaking && !session.is_handshaking())?;
         self.handshaking = false;
-        Some(match session.handshake_kind() {
-            Some(HandshakeKind::Resumed) => Handshake::Resumed,
-            _ => Handshake::Full,
-        })
+        let group = session.negotiated_key_exchange_group().map(|group| group.name());
+        Some(Handshake { resumed: session.handshake_kind() == Some(HandshakeKind::Resumed), group })
     }
 
     /// Sends all bytes, or none before the connection is established. Bytes that the transport does not take

@@ -109,7 +109,7 @@ impl<S> Wire<S> {
         }
     }
 
-    /// The kind of a TLS handshake that has just completed; returned once.
+    /// A TLS handshake that has just completed; returned once.
     pub fn handshake_ended(&mut self) -> Option<Handshake> {
         self.tls.as_mut()?.handshake_ended()
     }

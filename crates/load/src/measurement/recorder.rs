@@ -10,9 +10,12 @@
 //! The totals keep three digits, from 1 ns to [`LONGEST`](crate::LONGEST). The intervals keep two digits from 1 us, because
 //! hundreds of them are in memory at once ([`crate::measurement::series`]).
 
+use std::collections::BTreeMap;
+
 use base::Nanos;
 use hdrhistogram::Histogram;
 use record::{Outcome, Statuses};
+use rustls::NamedGroup;
 use serde::{Deserialize, Serialize};
 
 use crate::measurement::histograms::{compact, exact};
@@ -20,11 +23,11 @@ use crate::plan::window::Window;
 
 /// A completed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handshake {
-    /// A handshake with the server's certificate and a key exchange.
-    Full,
-    /// A handshake that resumed an earlier session.
-    Resumed,
+pub(crate) struct Handshake {
+    /// True if it resumed an earlier session, false if it took the server's certificate.
+    pub resumed: bool,
+    /// The group of its key exchange; `None` if TLS 1.2 resumed, which has no key exchange.
+    pub group: Option<NamedGroup>,
 }
 
 /// The distributions and rates of the measured window.
@@ -64,6 +67,8 @@ pub struct Totals {
     pub handshakes_full: u64,
     /// TLS handshakes of these sessions that resumed an earlier session.
     pub handshakes_resumed: u64,
+    /// TLS handshakes of these sessions by the group of their key exchange.
+    pub handshakes_by_group: BTreeMap<String, u64>,
     /// Bytes of content of the correct replies in the window, late ones included.
     pub content_bytes: u64,
 }
@@ -85,6 +90,7 @@ impl Default for Totals {
             good: 0,
             handshakes_full: 0,
             handshakes_resumed: 0,
+            handshakes_by_group: BTreeMap::new(),
             content_bytes: 0,
         }
     }
@@ -112,6 +118,9 @@ impl Totals {
         self.good += other.good;
         self.handshakes_full += other.handshakes_full;
         self.handshakes_resumed += other.handshakes_resumed;
+        for (group, count) in &other.handshakes_by_group {
+            *self.handshakes_by_group.entry(group.clone()).or_default() += count;
+        }
         self.content_bytes += other.content_bytes;
     }
 }
@@ -291,13 +300,13 @@ impl Recorder {
         self.totals.sent += u64::from(self.window.contains(now));
     }
 
-    /// Counts a completed TLS handshake.
-    pub fn handshake(&mut self, handshake: Handshake, measured: bool) {
-        let count = match handshake {
-            Handshake::Full => &mut self.totals.handshakes_full,
-            Handshake::Resumed => &mut self.totals.handshakes_resumed,
-        };
-        *count += u64::from(measured);
+    /// Counts a completed TLS handshake of a session that was scheduled in the window.
+    pub fn handshake(&mut self, handshake: Handshake) {
+        self.totals.handshakes_full += u64::from(!handshake.resumed);
+        self.totals.handshakes_resumed += u64::from(handshake.resumed);
+        if let Some(group) = handshake.group {
+            *self.totals.handshakes_by_group.entry(format!("{group:?}")).or_default() += 1;
+        }
     }
 
     /// Counts a complete reply to a request that was due at `intended`.

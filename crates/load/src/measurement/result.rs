@@ -122,6 +122,7 @@ fn handshakes(totals: &Totals, rate: impl Fn(u64) -> f64) -> Handshakes {
         resumed: totals.handshakes_resumed,
         full_per_s: rate(totals.handshakes_full),
         resumed_per_s: rate(totals.handshakes_resumed),
+        groups: totals.handshakes_by_group.clone(),
     }
 }
 

@@ -386,6 +386,7 @@ impl Config {
         if self.urls.iter().any(Url::is_secure) {
             settings.push(("tls_trust", self.tls.trust.name()));
             settings.push(("tls_resume", self.tls.resume.to_string()));
+            settings.push(("tls_key_exchange", self.tls.key_exchange.to_string()));
             settings.extend(self.tls.version.map(|version| ("tls_version", version.to_string())));
             settings.extend(self.tls.server_name.clone().map(|name| ("tls_server_name", name)));
             let identity = self.tls.identity.as_ref();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::plan::config::{Client, Config, Processes};
     use crate::plan::target::addressing::Family;
-    use crate::plan::tls::TlsVersion;
+    use crate::plan::tls::{KeyExchange, TlsVersion};
 
     fn config() -> Config {
         let arrivals = "on-off:6,5%,10s".parse().unwrap();
@@ -116,6 +116,7 @@ mod tests {
         config.addressing.resolve = vec!["127.0.0.1:8443:127.0.0.2".parse().unwrap()];
         config.tls.server_name = Some("sni.test".to_owned());
         config.tls.version = Some(TlsVersion::V1_2);
+        config.tls.key_exchange = KeyExchange::Classical;
         config.addressing.family = Some(Family::V4);
         config
     }

@@ -17,6 +17,7 @@ use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls12Resumption, Tls13ClientSessionValue,
     WebPkiServerVerifier,
 };
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
@@ -73,6 +74,8 @@ pub struct TlsOptions {
     /// The only version to speak; `None` accepts 1.2 and 1.3.
     #[serde(default)]
     pub version: Option<TlsVersion>,
+    /// The groups that the client offers.
+    pub key_exchange: KeyExchange,
     /// The client's certificate. It belongs to one machine and does not travel.
     #[serde(skip)]
     pub identity: Option<ClientIdentity>,
@@ -95,6 +98,32 @@ impl fmt::Display for TlsVersion {
     }
 }
 
+/// The groups that the client offers for the key exchange. The server chooses among them (docs/decisions/0075).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyExchange {
+    /// X25519MLKEM768 first, as browsers do, and then the classical groups.
+    #[default]
+    Hybrid,
+    /// X25519, secp256r1 and secp384r1.
+    Classical,
+}
+
+impl KeyExchange {
+    fn provider(self) -> CryptoProvider {
+        match self {
+            KeyExchange::Hybrid => ::tls::provider(),
+            KeyExchange::Classical => ring::default_provider(),
+        }
+    }
+}
+
+impl fmt::Display for KeyExchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == KeyExchange::Hybrid { "hybrid" } else { "classical" })
+    }
+}
+
 /// The certificate that the client shows to a server that asks for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIdentity {
@@ -106,7 +135,14 @@ pub struct ClientIdentity {
 
 impl Default for TlsOptions {
     fn default() -> TlsOptions {
-        TlsOptions { trust: Trust::default(), resume: true, server_name: None, version: None, identity: None }
+        TlsOptions {
+            trust: Trust::default(),
+            resume: true,
+            server_name: None,
+            version: None,
+            key_exchange: KeyExchange::default(),
+            identity: None,
+        }
     }
 }
 
@@ -137,7 +173,7 @@ impl Tls {
             Err(_) => ServerName::try_from(host.to_owned())
                 .map_err(|_| refused(format!("no certificate can name '{host}'")))?,
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(options.key_exchange.provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions(options.version))
             .map_err(|error| refused(error.to_string()))?;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::PrivateKeyDer;
 
 /// A certificate of a test server.
@@ -14,13 +15,18 @@ pub struct Identity {
     pub pem: tempfile::NamedTempFile,
 }
 
-/// A new identity.
+/// A new identity of a server that has the classical groups alone.
 pub fn identity() -> Identity {
+    identity_with(rustls::crypto::ring::default_provider())
+}
+
+/// A new identity of a server with these groups for the key exchange.
+pub fn identity_with(provider: CryptoProvider) -> Identity {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let mut pem = tempfile::NamedTempFile::new().unwrap();
     pem.write_all(made.cert.pem().as_bytes()).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use load::{Config, Trust};
+use load::{Config, KeyExchange, Trust};
 use record::{Outcome, Verdict};
 
-use super::identity::{Identity, identity};
+use super::identity::{Identity, identity, identity_with};
 use super::servers::Server;
 use super::{assert_all, config, run};
 
@@ -70,5 +70,26 @@ fn populations_shake_hands_too() {
     assert_eq!(slow.outcomes.get(Outcome::TlsFailed) + slow.outcomes.get(Outcome::Malformed), 0, "{slow:?}");
     for population in result.populations.values() {
         assert_eq!(population.connections.established, population.clients, "{population:?}");
+    }
+}
+
+#[test]
+fn result_names_the_groups_that_the_server_chose() {
+    for (hybrid, key_exchange, group) in [
+        (true, KeyExchange::Hybrid, "X25519MLKEM768"),
+        (true, KeyExchange::Classical, "X25519"),
+        (false, KeyExchange::Hybrid, "X25519"),
+    ] {
+        let identity = if hybrid { identity_with(tls::provider()) } else { identity() };
+        let server = Server::replying_over_tls(Arc::clone(&identity.config), REPLY);
+        let mut asking = secure(&server, &identity);
+        asking.tls.key_exchange = key_exchange;
+        let result = run(asking);
+        assert_all(&result, Outcome::Ok);
+        assert_eq!(result.manifest.config["tls_key_exchange"], key_exchange.to_string());
+        let handshakes = result.handshakes.unwrap();
+        let all = handshakes.full + handshakes.resumed;
+        assert!(all > 0, "{handshakes:?}");
+        assert_eq!(handshakes.groups, [(group.to_owned(), all)].into());
     }
 }

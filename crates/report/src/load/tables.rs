@@ -142,6 +142,8 @@ pub fn connections(result: &LoadResult) -> Table {
         let shown = |count: u64, per_s: f64| format!("{count} ({})", rate(per_s));
         rows.push(["full TLS handshakes".to_owned(), shown(handshakes.full, handshakes.full_per_s)]);
         rows.push(["resumed TLS handshakes".to_owned(), shown(handshakes.resumed, handshakes.resumed_per_s)]);
+        let groups = handshakes.groups.iter();
+        rows.extend(groups.map(|(group, count)| [format!("key exchanges by {group}"), count.to_string()]));
     }
     table(["what", "value"], rows)
 }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use ::load::{Addressing, ClientIdentity, ConnectTo, Family, Resolve, TlsOptions, TlsVersion, Trust};
+use ::load::{
+    Addressing, ClientIdentity, ConnectTo, Family, KeyExchange, Resolve, TlsOptions, TlsVersion, Trust,
+};
 use clap::{Args, ValueEnum};
 
 /// The heading of the help text.
@@ -26,6 +28,15 @@ pub enum HandshakeKind {
     Resumed,
     /// Every handshake full, as of new visitors
     Full,
+}
+
+/// Groups of the TLS key exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Groups {
+    /// As browsers do: X25519MLKEM768 first, the classical groups for a server without it
+    Hybrid,
+    /// X25519, secp256r1 and secp384r1
+    Classical,
 }
 
 /// The addresses that connections go to.
@@ -80,6 +91,10 @@ pub struct TlsFlags {
     /// TLS handshakes: resumed with the server's tickets, or always full
     #[arg(long, value_name = "KIND", default_value = "resumed", help_heading = REACH, hide_short_help = true)]
     pub handshakes: HandshakeKind,
+
+    /// Groups that the client offers for the TLS key exchange; the server chooses one, which the result names
+    #[arg(long, value_name = "GROUPS", default_value = "hybrid", help_heading = REACH, hide_short_help = true)]
+    pub key_exchange: Groups,
 }
 
 impl ReachFlags {
@@ -112,6 +127,10 @@ impl TlsFlags {
                 .cert
                 .clone()
                 .map(|certificate| ClientIdentity { certificate, key: self.key.clone() }),
+            key_exchange: match self.key_exchange {
+                Groups::Hybrid => KeyExchange::Hybrid,
+                Groups::Classical => KeyExchange::Classical,
+            },
             resume: self.handshakes == HandshakeKind::Resumed,
         }
     }
@@ -124,6 +143,7 @@ impl TlsFlags {
             ("--sni", self.sni.is_some()),
             ("--cert", self.cert.is_some()),
             ("--tls-version", self.tls_version.is_some()),
+            ("--key-exchange classical", self.key_exchange == Groups::Classical),
             ("--handshakes full", self.handshakes == HandshakeKind::Full),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)

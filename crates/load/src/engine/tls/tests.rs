@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use identity::{Identity, identity};
-use rustls::{ServerConnection, StreamOwned};
+use identity::{Identity, identity, identity_with};
+use rustls::{NamedGroup, ServerConnection, StreamOwned};
 
 use crate::engine::transport::KernelSockets;
 use crate::engine::transport::sources::Sources;
 use crate::plan::config::Close;
 use crate::plan::target::addressing::Target;
-use crate::plan::tls::{TlsOptions, Trust};
+use crate::plan::tls::{KeyExchange, TlsOptions, TlsVersion, Trust};
 
 fn sockets() -> KernelSockets {
     let nobody = Target::Internet(vec!["127.0.0.1:1".parse().unwrap()]);
@@ -69,11 +69,36 @@ fn ask(tls: &Tls, identity: &Identity) -> io::Result<(Handshake, Vec<u8>)> {
 fn second_connection_resumes_unless_turned_off() {
     let identity = identity();
     let resuming = trusting(&identity, true);
-    assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Full, b"hello".to_vec()));
-    assert_eq!(ask(&resuming, &identity).unwrap(), (Handshake::Resumed, b"hello".to_vec()));
+    for resumed in [false, true] {
+        let (handshake, echo) = ask(&resuming, &identity).unwrap();
+        assert_eq!((handshake.resumed, &echo[..]), (resumed, &b"hello"[..]));
+    }
     let full = trusting(&identity, false);
-    assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
-    assert_eq!(ask(&full, &identity).unwrap().0, Handshake::Full);
+    for _ in 0..2 {
+        assert!(!ask(&full, &identity).unwrap().0.resumed);
+    }
+}
+
+/// Both clients at a server with ring's groups alone, and at one with the hybrid.
+#[test]
+fn key_exchange_is_the_first_that_the_server_has() {
+    let (modern, older) = (identity_with(::tls::provider()), identity());
+    let (hybrid, classical) = (KeyExchange::Hybrid, KeyExchange::Classical);
+    let (x25519, both) = (NamedGroup::X25519, NamedGroup::X25519MLKEM768);
+    for (client, version, server, group) in [
+        (hybrid, None, &modern, both),
+        (classical, None, &modern, x25519),
+        (hybrid, None, &older, x25519),
+        (hybrid, Some(TlsVersion::V1_2), &modern, x25519),
+    ] {
+        let trust = Trust::Roots(server.pem.path().to_owned());
+        let options = TlsOptions { trust, key_exchange: client, version, ..TlsOptions::default() };
+        let tls = Tls::new("localhost", &options, false).unwrap();
+        assert_eq!(ask(&tls, server).unwrap().0.group, Some(group), "{client} {version:?}");
+        let again = ask(&tls, server).unwrap().0;
+        // Only TLS 1.3 has a key exchange in a resumed handshake.
+        assert_eq!((again.resumed, again.group), (true, version.is_none().then_some(group)));
+    }
 }
 
 #[test]
