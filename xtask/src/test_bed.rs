@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// The size of the file that is asked for.
 pub const FILE_LENGTH: usize = 1024;
+/// Its name in the folder to serve.
+pub const FILE: &str = "1k.html";
 /// The accept queue of every server.
 pub const BACKLOG: u32 = 4096;
 /// The time between two looks at a running program.

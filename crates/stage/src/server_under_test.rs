@@ -55,7 +55,7 @@ pub struct Settings {
     pub backlog: u32,
     /// The connection limit.
     pub connections: u32,
-    /// The certificate of a server that speaks TLS; only Inrush and nginx are set up for it.
+    /// The certificate of a server that speaks TLS; only Inrush, nginx, HAProxy and Caddy are set up for it.
     pub tls: Option<Identity>,
     /// The folder of applications that a command may name; absent if there is none.
     pub apps: Option<PathBuf>,

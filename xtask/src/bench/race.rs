@@ -9,7 +9,7 @@ use statistics::Spread;
 
 use super::Common;
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, Reader, Task};
+use crate::rivals::readers::{self, Read, Reader, Task};
 use crate::test_bed::TestBed;
 
 /// The options of the measurement.
@@ -117,8 +117,22 @@ pub fn sample(
     task: &Task<'_>,
     busy_cores: fn(&Elapsed) -> f64,
 ) -> Result<Sample> {
+    let read = || client.read(bed, task)?.with_context(|| format!("{} is not installed", client.name));
+    observed(bed, observer, busy_cores, read)
+}
+
+/// Observes the CPUs while a client reads. Blocks.
+///
+/// # Errors
+/// Those of the client.
+pub fn observed(
+    bed: &TestBed,
+    observer: &mut Observer,
+    busy_cores: fn(&Elapsed) -> f64,
+    read: impl FnOnce() -> Result<Read>,
+) -> Result<Sample> {
     let before = observer.read(&bed.clock)?;
-    let read = client.read(bed, task)?.with_context(|| format!("{} is not installed", client.name))?;
+    let read = read()?;
     let elapsed = observer.read(&bed.clock)?.since(&before);
     let cpu_us = busy_cores(&elapsed) * elapsed.drops.over_s * 1e6;
     Ok(Sample {

@@ -6,6 +6,10 @@
 //! All servers are up at the same time and take turns. The kernel cache's program sees the packets of all of them, and
 //! ends after a look at the port. The cost of a request is the busy time of the server's CPU over the requests answered,
 //! packet work included. It means nothing if another program runs on that CPU.
+//!
+//! `handshakes` compares the key exchanges of TLS with servers of its own.
+
+mod handshakes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +24,7 @@ use super::race::{Measured, Mode, RaceOptions, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, Reader, Task};
 use crate::rivals::servers::{self, H2O, INRUSH, LIMIT, READINESS, REFERENCE};
-use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
+use crate::test_bed::{FILE, FILE_LENGTH, TestBed, folder_to_serve};
 
 /// Requests that a connection sends at once.
 const PIPELINED: usize = 16;
@@ -43,7 +47,7 @@ struct Shape {
 impl Shape {
     const KEEP_ALIVE: Shape = Shape {
         title: "keep-alive",
-        file_name: "1k.html",
+        file_name: FILE,
         file_length: FILE_LENGTH,
         after_reply: AfterReply::Keep,
         is_pipelined: false,
@@ -80,11 +84,17 @@ pub struct ServeOptions {
     /// Measure under TLS 1.3, with a key of ECDSA P-256: a connection per request is a handshake each, full or resumed
     #[arg(long, conflicts_with = "http2")]
     tls: bool,
+    /// Measure full handshakes of TLS 1.3 with X25519 and X25519MLKEM768, beside nginx, HAProxy and Caddy
+    #[arg(long, conflicts_with_all = ["http2", "tls"])]
+    handshakes: bool,
 }
 
 /// Measures, prints and writes.
 pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
-    let ServeOptions { race: options, tls } = options;
+    let ServeOptions { race: options, tls, handshakes } = options;
+    if *handshakes {
+        return handshakes::run(options, bed);
+    }
     let folder = folder_to_serve(&SHAPES.each_ref().map(|shape| (shape.file_name, shape.file_length)))?;
     let all = Contest { name: "serve", tls: None, servers: &servers::ALL, shapes: &SHAPES, keep_alive: 1.0 };
     let contest = match (tls, options.http2) {

@@ -12,7 +12,7 @@ use stage::server_under_test::{RunningServer, Settings, StartError, start};
 use sys::process::this_program;
 
 use crate::responder::AfterReply;
-use crate::test_bed::{BACKLOG, TestBed};
+use crate::test_bed::{BACKLOG, FILE, TestBed};
 
 /// Connections that every server has room for.
 pub const CONNECTIONS: u32 = 15_000;
@@ -71,6 +71,14 @@ pub const ALL: [Server; 9] = [
 
 /// The servers under TLS.
 pub const UNDER_TLS: [Server; 2] = [OURS, NGINX];
+
+/// The servers whose full handshakes are compared. HAProxy has no files, so it answers with one from its memory.
+pub const FULL_HANDSHAKES: [Server; 4] = [
+    OURS,
+    NGINX,
+    Server { name: "haproxy", prepare: |bed, settings, _| recipe::haproxy(&bed.topology, settings, FILE) },
+    Server { name: "caddy", prepare: |bed, settings, _| recipe::caddy(&bed.topology, settings) },
+];
 
 /// The servers over HTTP/2, in cleartext.
 pub const OVER_HTTP2: [Server; 3] =

@@ -276,6 +276,84 @@ hosts:
     kitchen.recipe(&text, settings, 1, &["-c", "~C"])
 }
 
+/// HAProxy over TLS, one event loop, which answers every request with one file of the root from its memory.
+///
+/// # Errors
+/// As [`nginx`]'s; without a certificate it cannot be prepared.
+pub fn haproxy(topology: &Topology, settings: &Settings, file: &str) -> Result<Recipe, StartError> {
+    let kitchen = Kitchen::of("haproxy", topology)?;
+    let Identity { certificate, key } = identity(settings)?;
+    // HAProxy reads the certificate and its key from one file.
+    let both = fs::read(certificate).and_then(|certificate| Ok([certificate, fs::read(key)?].concat()));
+    let written = both.and_then(|both| fs::write(kitchen.folder.path().join("server.pem"), both));
+    written.map_err(|error| StartError::Io("write its certificate", error))?;
+    let text = format!(
+        "global
+    nbthread 1
+    maxconn {connections}
+    no strict-limits
+defaults
+    mode http
+    timeout connect 60s
+    timeout client 60s
+    timeout server 60s
+frontend site
+    bind ~A backlog {backlog} ssl crt \"~F/server.pem\" alpn http/1.1
+    http-request return status 200 content-type text/html file \"~R/{file}\"
+",
+        connections = settings.connections,
+        backlog = settings.backlog,
+    );
+    let address = kitchen.address;
+    let recipe = kitchen.recipe(&text, settings, 1, &["-db", "-f", "~C"])?;
+    // It closes connections in cleartext without a reply.
+    Ok(Recipe { readiness: Readiness::Connects(address), ..recipe })
+}
+
+/// Caddy over TLS, on one CPU. It has no setting for its backlog, which net.core.somaxconn bounds.
+///
+/// # Errors
+/// As [`haproxy`]'s.
+pub fn caddy(topology: &Topology, settings: &Settings) -> Result<Recipe, StartError> {
+    let kitchen = Kitchen::of("caddy", topology)?;
+    let Identity { certificate, key } = identity(settings)?;
+    // A client by address sends no server name.
+    let text = format!(
+        "{{
+    admin off
+    auto_https off
+    persist_config off
+    default_sni localhost
+    log default {{
+        level ERROR
+    }}
+    servers {{
+        protocols h1
+    }}
+}}
+:~P {{
+    bind ~I
+    tls {certificate:?} {key:?}
+    root * \"~R\"
+    file_server
+}}
+"
+    );
+    let here = kitchen.folder.path().display().to_string();
+    let arguments = ["run", "--adapter", "caddyfile", "--config", "~C"];
+    let recipe = kitchen.recipe(&text, settings, 1, &arguments)?;
+    let homes = ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"].map(|home| (home.to_owned(), here.clone()));
+    let one_cpu = ("GOMAXPROCS".to_owned(), "1".to_owned());
+    let environment = homes.into_iter().chain([one_cpu]).collect();
+    Ok(Recipe { environment, asked: Asked { processes: Some(1), ..Asked::default() }, ..recipe })
+}
+
+/// The certificate of a server that speaks TLS alone.
+fn identity(settings: &Settings) -> Result<&Identity, StartError> {
+    let missing = || StartError::Io("prepare it", io::Error::other("it has no certificate"));
+    settings.tls.as_ref().ok_or_else(missing)
+}
+
 /// Apache with a process for each connection.
 ///
 /// # Errors
