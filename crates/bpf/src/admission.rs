@@ -28,8 +28,9 @@
 
 mod exempt;
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -359,6 +360,24 @@ impl LimitTable {
     pub(crate) fn of(loaded: &mut Loaded, processors: usize) -> Result<LimitTable, BpfError> {
         let (queues, counters) = (Arc::new(loaded.share("queues")?), Arc::new(loaded.share("counters")?));
         Ok(LimitTable { queues, counters, processors })
+    }
+
+    /// The memory's descriptors, for [`open`](Self::open) in another process.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.queues.as_fd(), self.counters.as_fd()]
+    }
+
+    /// Maps the memory that another process has passed on. Needs no capability.
+    ///
+    /// # Errors
+    /// EINVAL if the descriptors are of something else; ENOMEM.
+    pub fn open([queues, counters]: [OwnedFd; 2]) -> io::Result<LimitTable> {
+        let (queues, counters) = (SharedArray::open(queues)?, SharedArray::open(counters)?);
+        let (count, lines) = (queues.len() / WORDS_PER_LINE, counters.len() / WORDS_PER_LINE);
+        if count == 0 || !lines.is_multiple_of(count) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(LimitTable { queues: Arc::new(queues), counters: Arc::new(counters), processors: lines / count })
     }
 
     /// Sets the limits of a queue, from the next SYN on. Makes no system call.

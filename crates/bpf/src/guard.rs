@@ -14,9 +14,9 @@
 //! Invariants: packets of other ports pass untouched. Both programs are detached when the [`Guard`] is dropped or the
 //! process ends, however it ends; the kernel then admits every connection.
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::programs::CgroupSkb;
@@ -97,12 +97,57 @@ fn upper_end(bucket: u32) -> u64 {
     u64::try_from(end - 1).unwrap_or(u64::MAX)
 }
 
+/// The memory that the programs share with this process, or with another one.
+pub struct Memory {
+    table: LimitTable,
+    totals: SharedArray<AtomicU64>,
+    times: SharedArray<AtomicU64>,
+}
+
+impl Memory {
+    /// The memory's descriptors, for [`open`](Self::open) in another process.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        let [queues, counters] = self.table.descriptors();
+        [queues, counters, self.totals.as_fd(), self.times.as_fd()]
+    }
+
+    /// Maps the memory that another process has passed on. Needs no capability.
+    ///
+    /// # Errors
+    /// EINVAL if the descriptors are of something else; ENOMEM.
+    pub fn open([queues, counters, totals, times]: [OwnedFd; 4]) -> io::Result<Memory> {
+        let table = LimitTable::open([queues, counters])?;
+        let (totals, times) = (SharedArray::open(totals)?, SharedArray::open(times)?);
+        if totals.len() != WORDS_PER_LINE || times.len() != 64 << STEPS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Memory { table, totals, times })
+    }
+
+    /// Returns the limits and counts of SYNs, which has one queue, number 0.
+    pub fn table(&self) -> &LimitTable {
+        &self.table
+    }
+
+    /// Reads the totals. Makes no system call.
+    pub fn counts(&self) -> Counts {
+        // A request that ends between two loads then counts as waiting, and never as less than none.
+        let [_, answered, ended, first, prompt, overtaking, ahead, time_ns]: [u64; WORDS_PER_LINE] =
+            std::array::from_fn(|word| self.totals[word].load(Ordering::Acquire));
+        let asked = self.totals[0].load(Ordering::Acquire);
+        Counts { asked, answered, ended, first, prompt, overtaking, ahead, time_ns }
+    }
+
+    /// Reads the times of all answers. Makes no system call.
+    pub fn times(&self) -> Times {
+        Times(self.times.iter().map(|count| count.load(Ordering::Relaxed)).collect())
+    }
+}
+
 /// The programs, with their memory and links.
 pub struct Guard {
     loaded: Loaded,
-    table: LimitTable,
-    totals: Arc<SharedArray<AtomicU64>>,
-    times: SharedArray<AtomicU64>,
+    memory: Memory,
     /// Links, by the number of the cgroup.
     links: Vec<(u64, [OwnedFd; 2])>,
 }
@@ -143,8 +188,8 @@ impl Guard {
         }
         exempt.fill(&mut loaded)?;
         let table = LimitTable::of(&mut loaded, cpus as usize)?;
-        let (totals, times) = (Arc::new(loaded.share("totals")?), loaded.share("times")?);
-        Ok(Guard { loaded, table, totals, times, links: Vec::new() })
+        let memory = Memory { table, totals: loaded.share("totals")?, times: loaded.share("times")? };
+        Ok(Guard { loaded, memory, links: Vec::new() })
     }
 
     /// Attaches the programs to a cgroup, which has this number. Does nothing if they are attached to it.
@@ -173,23 +218,9 @@ impl Guard {
         self.links.iter().map(|(number, _)| *number)
     }
 
-    /// Returns the limits and counts of SYNs, which has one queue, number 0.
-    pub fn table(&self) -> &LimitTable {
-        &self.table
-    }
-
-    /// Reads the totals. Makes no system call.
-    pub fn counts(&self) -> Counts {
-        // A request that ends between two loads then counts as waiting, and never as less than none.
-        let [_, answered, ended, first, prompt, overtaking, ahead, time_ns]: [u64; WORDS_PER_LINE] =
-            std::array::from_fn(|word| self.totals[word].load(Ordering::Acquire));
-        let asked = self.totals[0].load(Ordering::Acquire);
-        Counts { asked, answered, ended, first, prompt, overtaking, ahead, time_ns }
-    }
-
-    /// Reads the times of all answers. Makes no system call.
-    pub fn times(&self) -> Times {
-        Times(self.times.iter().map(|count| count.load(Ordering::Relaxed)).collect())
+    /// Returns the memory of the programs.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     fn unattached(&self, source: std::io::Error) -> BpfError {

@@ -82,13 +82,13 @@ fn each_request_and_answer_counts_once() {
         ask(&mut client, &mut server);
         // More of the same request.
         ask(&mut client, &mut server);
-        assert_eq!(asked_answered_ended(guard.counts()), [round, round - 1, 0]);
+        assert_eq!(asked_answered_ended(guard.memory().counts()), [round, round - 1, 0]);
         answer(&mut client, &mut server);
-        assert_eq!(asked_answered_ended(guard.counts()), [round, round, 0]);
+        assert_eq!(asked_answered_ended(guard.memory().counts()), [round, round, 0]);
     }
-    let counts = guard.counts();
+    let counts = guard.memory().counts();
     assert_eq!((counts.first, counts.ahead, counts.waiting()), (1, 0, 0));
-    let times = guard.times();
+    let times = guard.memory().times();
     assert!(times.quantile(0.5).unwrap() > Nanos(0) && times.quantile(1.0).unwrap().0 >= counts.time_ns / 3);
 }
 
@@ -103,9 +103,9 @@ fn late_answers_say_nothing_about_a_queue() {
     let (mut client, mut server) = pair(&listener, address);
     ask(&mut client, &mut server);
     answer(&mut client, &mut server);
-    let counts = guard.counts();
+    let counts = guard.memory().counts();
     assert_eq!((counts.answered, counts.prompt, counts.time_ns), (1, 0, 0));
-    assert!(guard.times().quantile(0.5).is_some(), "its time is known all the same");
+    assert!(guard.memory().times().quantile(0.5).is_some(), "its time is known all the same");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn silent_connections_are_no_requests() {
     let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
     let pairs: Vec<_> = (0..5).map(|_| pair(&listener, address)).collect();
     drop(pairs);
-    assert_eq!(guard.counts(), Counts::default());
+    assert_eq!(guard.memory().counts(), Counts::default());
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn requests_end_with_their_connection() {
     // The server hangs up.
     drop(server);
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
-    assert_eq!(asked_answered_ended(guard.counts()), [1, 0, 1]);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [1, 0, 1]);
     let (mut client, mut server) = pair(&listener, address);
     ask(&mut client, &mut server);
     // The client resets: a linger of 0.
     rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
     drop(client);
     assert!(server.read(&mut [0]).is_err());
-    assert_eq!(asked_answered_ended(guard.counts()), [2, 0, 2]);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [2, 0, 2]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn overtaken_requests_are_told_from_a_queue() {
     for (client, server) in &mut pairs {
         answer(client, server);
     }
-    let queue = guard.counts();
+    let queue = guard.memory().counts();
     assert_eq!((queue.ahead, queue.overtaking), (6, 6), "answered in order: each waited for all before it");
     // The first one waits for something else, and the others pass it.
     for (client, server) in &mut pairs {
@@ -156,18 +156,18 @@ fn overtaken_requests_are_told_from_a_queue() {
     for (client, server) in &mut pairs[1..] {
         answer(client, server);
     }
-    let passed = guard.counts();
+    let passed = guard.memory().counts();
     assert_eq!((passed.ahead - queue.ahead, passed.overtaking - queue.overtaking), (6, 3));
 }
 
 /// Begins to connect. Returns true if the SYN passed.
 fn passes(guard: &Guard, address: SocketAddr) -> bool {
-    let before = guard.table().totals(0);
+    let before = guard.memory().table().totals(0);
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     // On loopback the SYN meets the program before this call returns.
     let _ = connect(&socket, &address);
-    let after = guard.table().totals(0);
+    let after = guard.memory().table().totals(0);
     assert_eq!(after.passed + after.dropped, before.passed + before.dropped + 1);
     after.passed > before.passed
 }
@@ -182,7 +182,7 @@ fn refused_syns_end_with_the_guard() {
     let _alone = alone();
     let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
     assert!((0..3).all(|_| passes(&guard, address)), "without limits");
-    guard.table().limit(0, &one_token());
+    guard.memory().table().limit(0, &one_token());
     assert!(passes(&guard, address), "the one token");
     assert!((0..3).all(|_| !passes(&guard, address)));
     drop(guard);
@@ -195,12 +195,12 @@ fn exempt_networks_are_never_refused() {
     let _alone = alone();
     let exempt = Exempt::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
     let Some((_listener, address, guard)) = guarded(&exempt) else { return };
-    guard.table().limit(0, &one_token());
+    guard.memory().table().limit(0, &one_token());
     assert!((0..5).all(|_| passes(&guard, address)));
     let elsewhere =
         Exempt::new(vec!["10.0.0.0/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]).unwrap();
     let Some((_listener, address, guard)) = guarded(&elsewhere) else { return };
-    guard.table().limit(0, &one_token());
+    guard.memory().table().limit(0, &one_token());
     assert!(passes(&guard, address) && !passes(&guard, address));
 }
 

@@ -9,7 +9,7 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist, setgid, setgroups, setuid
 use rustix::process::{
     getpid, getppid, kill_process, parent_process_death_signal, set_parent_process_death_signal,
 };
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 /// The reason why an account cannot be used. The text follows the name of the setting and its value.
 #[derive(Debug, thiserror::Error)]
@@ -144,8 +144,22 @@ pub fn is_root() -> bool {
 /// # Errors
 /// None in practice.
 pub fn drop_capabilities() -> io::Result<()> {
-    let none = CapabilitySet::empty();
-    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+    keep_capabilities(CapabilitySet::empty())
+}
+
+/// Drops the capabilities of the calling thread but these, for good. Programs that it starts get no more of them from an
+/// ambient set.
+///
+/// # Errors
+/// None in practice.
+pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
+    let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
+    let sets = CapabilitySets {
+        effective: effective & kept,
+        permitted: permitted & kept,
+        inheritable: inheritable & kept,
+    };
+    Ok(set_capabilities(None, sets)?)
 }
 
 #[cfg(test)]

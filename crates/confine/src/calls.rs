@@ -1,6 +1,6 @@
 //! The system calls that a process may make, by a seccomp filter. It refuses every other call with EPERM.
 //!
-//! The filter looks only at the number of a call. The kernel therefore remembers the verdict for each number, and
+//! The filter looks only at the number of a call, but for `map_sizes`. The kernel therefore remembers the verdict for each number, and
 //! does not run the filter again (Linux 5.11). It also means that the filter refuses whole calls. The process cannot
 //! mount or trace anything, execute a program, or load one into the kernel. It cannot make, bind or connect a socket,
 //! or change its user. Exceptions are calls that a setting needs.
@@ -9,10 +9,14 @@ use std::collections::BTreeMap;
 use std::io;
 
 use seccompiler::{
-    BackendError, BpfProgram, Error, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads,
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch, apply_filter_all_threads,
 };
 
 use crate::Facility;
+
+/// The command of bpf(2) that tells the type and size of an open map.
+const BPF_OBJ_GET_INFO_BY_FD: u64 = 15;
 
 /// The calls that a process keeps besides those that every server makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Calls {
     pub processes: bool,
     /// Updating the memory of programs in the kernel.
     pub kernel_programs: bool,
+    /// Asking for the size of such memory, which comes before mapping it, and no other use of bpf(2).
+    pub map_sizes: bool,
     /// I/O through rings. The filter does not see the operations on a ring.
     pub rings: bool,
 }
@@ -51,7 +57,12 @@ impl Calls {
         let optional = optional.into_iter().filter(|(kept, _)| *kept).map(|(_, calls)| calls);
         let calls =
             [DATA, FILES, MEMORY, EVENTS, SOCKETS, THREADS, SIGNALS, OLDER].into_iter().chain(optional);
-        let rules: BTreeMap<i64, _> = calls.flatten().map(|call| (*call, Vec::new())).collect();
+        let mut rules: BTreeMap<i64, _> = calls.flatten().map(|call| (*call, Vec::new())).collect();
+        if self.map_sizes && !self.kernel_programs {
+            let (length, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
+            let asks = SeccompCondition::new(0, length, equal, BPF_OBJ_GET_INFO_BY_FD)?;
+            rules.insert(libc::SYS_bpf, vec![SeccompRule::new(vec![asks])?]);
+        }
         let refused = SeccompAction::Errno(libc::EPERM as u32);
         let target = TargetArch::try_from(std::env::consts::ARCH)?;
         SeccompFilter::new(rules, refused, SeccompAction::Allow, target)?.try_into()
@@ -263,8 +274,9 @@ mod tests {
 
     #[test]
     fn every_choice_makes_a_filter_the_kernel_loads() {
-        for (processes, kernel_programs, rings) in [(false, false, false), (true, true, true)] {
-            let program = Calls { processes, kernel_programs, rings }.program().unwrap();
+        let all = Calls { processes: true, kernel_programs: true, map_sizes: true, rings: true };
+        for calls in [Calls::default(), Calls { map_sizes: true, ..Calls::default() }, all] {
+            let program = calls.program().unwrap();
             assert!(program.len() > 100 && program.len() < 4096);
         }
     }

@@ -8,30 +8,29 @@
 //!   sink       if requests are counted       a socket beside the listener
 //! ```
 //!
-//! Owns the choice, and keeps up with listeners that are opened and closed.
+//! Owns the choice, and keeps up with listeners that are opened and closed. The law uses it through its
+//! [`Parts`](crate::parts::Parts), which may be in another process.
 //!
 //! Invariant: dropping an [`Attachment`] detaches everything, and so does the end of this process.
 
 use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use base::Nanos;
 use bpf::Exempt;
 use bpf::admission::{self, Admission};
 use bpf::device::Bound;
 use bpf::guard::Guard as Programs;
 use overload::foreign::PROMPT;
-use overload::hook::{BucketHook, Hook};
 use sys::netlink::Listener;
 
 use crate::GuardError;
 use crate::cgroup::Hierarchy;
 use crate::owner::{Holding, cgroup_of};
-use crate::sink::Sink;
+use crate::parts::{Description, HookKind, in_order, signal_name};
+use crate::sink::Joined;
 use crate::target::Place;
-
-/// The time for which a bucket keeps its limits after the guard's last tick. A guard that is stopped refuses nobody for longer.
-const LASTING: Nanos = Nanos::SECOND;
 
 /// The signals that the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,9 +136,9 @@ pub struct Attachment {
 }
 
 enum Refuser {
-    Cgroup(BucketHook),
-    Devices(BucketHook, Box<Admission>, Vec<String>),
-    Sink(Sink),
+    Cgroup,
+    Devices(HookKind, Box<Admission>, Vec<String>),
+    Sink(Joined),
 }
 
 impl Attachment {
@@ -189,14 +188,12 @@ impl Attachment {
 
     fn refuse_by(&mut self, choice: HookChoice, found: Found<'_>) -> Result<(), GuardError> {
         self.hook = Some(match (choice, &self.programs) {
-            (HookChoice::Auto | HookChoice::Cgroup, Some(programs)) => {
-                Refuser::Cgroup(BucketHook::new("cgroup", programs.table().clone(), 0).lasting(LASTING))
-            }
+            (HookChoice::Auto | HookChoice::Cgroup, Some(_)) => Refuser::Cgroup,
             (HookChoice::Tc, _) => match self.wanted.refusal {
-                Refusal::Drop => self.on_devices(admission::Hook::Tc, "tc", found)?,
-                Refusal::Reset => self.on_devices(admission::Hook::TcReset, "tc", found)?,
+                Refusal::Drop => self.on_devices(admission::Hook::Tc, HookKind::Tc, found)?,
+                Refusal::Reset => self.on_devices(admission::Hook::TcReset, HookKind::Tc, found)?,
             },
-            (HookChoice::Xdp, _) => self.on_devices(admission::Hook::Xdp, "XDP", found)?,
+            (HookChoice::Xdp, _) => self.on_devices(admission::Hook::Xdp, HookKind::Xdp, found)?,
             (HookChoice::Auto, None) => self.beside(found).map_err(|error| GuardError::NoHook {
                 cgroup: self.without_requests.clone().unwrap_or_default(),
                 sink: error.to_string(),
@@ -210,18 +207,14 @@ impl Attachment {
     fn on_devices(
         &self,
         hook: admission::Hook,
-        name: &'static str,
+        kind: HookKind,
         found: Found<'_>,
     ) -> Result<Refuser, GuardError> {
         let (salt, exempt, bound) = (self.wanted.salt, &self.wanted.exempt, self.bound.clone());
         let (admission, attached) =
             found.place.within(|| Admission::of_addresses(hook, salt, exempt, bound))??;
         let devices = attached.into_iter().map(|attached| attached.device).collect();
-        Ok(Refuser::Devices(
-            BucketHook::new(name, admission.table().clone(), 0).lasting(LASTING),
-            Box::new(admission),
-            devices,
-        ))
+        Ok(Refuser::Devices(kind, Box::new(admission), devices))
     }
 
     fn beside(&self, found: Found<'_>) -> Result<Refuser, GuardError> {
@@ -229,9 +222,7 @@ impl Attachment {
             return Err(GuardError::SinkBesideGroup { listeners: found.listeners.len() });
         };
         let holding = found.holdings.first().ok_or(GuardError::SinkNoOwner)?;
-        let Wanted { salt, exempt, .. } = &self.wanted;
-        let joined = found.place.within(|| Sink::join(listener, *holding, *salt, exempt))??;
-        Ok(Refuser::Sink(joined))
+        Ok(Refuser::Sink(found.place.within(|| Joined::join(listener, *holding))??))
     }
 
     /// Keeps up with the listeners of the place, which have changed.
@@ -254,16 +245,6 @@ impl Attachment {
         Ok(())
     }
 
-    /// Admits everything, because the listener is gone. Takes the sink away, so that the server can listen again.
-    pub fn open(&mut self) {
-        if let Some(hook) = self.hook() {
-            let _ = hook.admit(&overload::Admission::ALL);
-        }
-        if matches!(self.hook, Some(Refuser::Sink(_))) {
-            self.hook = None;
-        }
-    }
-
     /// Undoes in order what can be undone.
     pub fn release(&mut self) {
         match self.hook.take() {
@@ -274,8 +255,8 @@ impl Attachment {
 
     /// Attaches to devices that have become ones of the listeners. Returns a line for each change.
     pub fn follow_devices(&mut self) -> Vec<String> {
-        let Some(Refuser::Devices(hook, admission, devices)) = &mut self.hook else { return Vec::new() };
-        let name = hook.name();
+        let Some(Refuser::Devices(kind, admission, devices)) = &mut self.hook else { return Vec::new() };
+        let name = kind.name();
         let changes = match admission.follow() {
             Ok(changes) => changes,
             Err(error) => return vec![format!("connections through new devices may be missed: {error}")],
@@ -293,58 +274,38 @@ impl Attachment {
         lines
     }
 
-    /// The hook.
-    pub fn hook(&mut self) -> Option<&mut dyn Hook> {
-        match self.hook.as_mut()? {
-            Refuser::Cgroup(hook) | Refuser::Devices(hook, ..) => Some(hook),
-            Refuser::Sink(sink) => Some(sink),
+    /// What the law needs: a description without owners, and its descriptors. The socket of a sink leaves with them, so
+    /// that it closes with their receiver.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn hand_over(&mut self) -> io::Result<(Description, Vec<OwnedFd>)> {
+        let (hook, devices) = match &self.hook {
+            None => (None, None),
+            Some(Refuser::Cgroup) => (Some(HookKind::Cgroup), None),
+            Some(Refuser::Devices(kind, admission, _)) => (Some(*kind), Some(admission.table())),
+            Some(Refuser::Sink(_)) => (Some(HookKind::Sink), None),
+        };
+        let description = Description {
+            text: self.to_string(),
+            has_programs: self.programs.is_some(),
+            counts: self.counts,
+            hook,
+            owners: Vec::new(),
+            owner_count: 0,
+        };
+        let mut descriptors = in_order(self.programs.as_ref().map(Programs::memory), devices)?;
+        if let Some(Refuser::Sink(joined)) = &mut self.hook {
+            descriptors.extend(joined.take_socket());
         }
-    }
-
-    /// The programs, if requests are counted.
-    pub fn requests(&self) -> Option<&Programs> {
-        self.programs.as_ref().filter(|_| self.counts)
-    }
-
-    /// SYNs that a hook or the programs have seen, and those that were refused.
-    pub fn syns(&mut self) -> (Option<u64>, u64) {
-        let seen = self.programs.as_ref().map(|programs| {
-            let totals = programs.table().totals(0);
-            totals.passed + totals.dropped
-        });
-        match self.hook() {
-            Some(hook) => (hook.seen(), hook.refused().unwrap_or_default()),
-            None => (seen, 0),
-        }
-    }
-
-    /// The inode of a listening socket that is the guard's own.
-    pub fn own_inode(&self) -> Option<u32> {
-        match &self.hook {
-            Some(Refuser::Sink(sink)) => Some(sink.inode()),
-            _ => None,
-        }
-    }
-
-    /// The name of the hook; `none` if nothing is refused.
-    pub fn hook_name(&self) -> &'static str {
-        match &self.hook {
-            Some(Refuser::Cgroup(hook) | Refuser::Devices(hook, ..)) => hook.name(),
-            Some(Refuser::Sink(sink)) => sink.name(),
-            None => "none",
-        }
-    }
-
-    /// The name of the signal.
-    pub fn signal_name(&self) -> &'static str {
-        if self.counts { "requests and queue" } else { "queue" }
+        Ok((description, descriptors))
     }
 }
 
 /// What was taken, and why.
 impl fmt::Display for Attachment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "signal {}", self.signal_name())?;
+        write!(f, "signal {}", signal_name(self.counts))?;
         if let [folder, rest @ ..] = self.folders.as_slice() {
             write!(f, ", at the cgroup {}", folder.display())?;
             if !rest.is_empty() {
@@ -355,10 +316,11 @@ impl fmt::Display for Attachment {
             write!(f, " (requests are not counted: {reason})")?;
         }
         match &self.hook {
-            Some(Refuser::Devices(hook, _, devices)) => {
-                write!(f, "; hook {} on {}", hook.name(), devices.join(", "))
+            Some(Refuser::Devices(kind, _, devices)) => {
+                write!(f, "; hook {} on {}", kind.name(), devices.join(", "))
             }
-            Some(_) => write!(f, "; hook {}", self.hook_name()),
+            Some(Refuser::Cgroup) => write!(f, "; hook {}", HookKind::Cgroup.name()),
+            Some(Refuser::Sink(_)) => write!(f, "; hook {}", HookKind::Sink.name()),
             None => write!(f, "; observing, nothing is refused"),
         }
     }

@@ -80,6 +80,9 @@ pub enum GuardError {
         /// The obstacle to a sink.
         sink: String,
     },
+    /// The starter has a reason, or has ended.
+    #[error("{0}")]
+    Starter(String),
     /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),

@@ -12,7 +12,8 @@
 //!
 //! The modules: `address` and `target` find the listener that the user means, `owner` its processes, and `cgroup` its
 //! cgroup. `queue` reads the accept queue. `attachment` chooses the parts in the kernel, and `sink` is the hook without
-//! BPF. `session` is the guard itself, `status` its figures, `survey` the list of all listeners, and `error` the reasons
+//! BPF. `starter` keeps the rights and attaches, for `session`, the guard itself, which may be another process and has the
+//! `parts` alone. `confinement` takes its rights away. `status` has its figures, `survey` the list of all listeners, and `error` the reasons
 //! why a listener cannot be guarded.
 //!
 //! Leaves out the law, the programs (`bpf`), printing, and serving the figures.
@@ -27,9 +28,11 @@ mod attachment;
 mod cgroup;
 mod error;
 mod owner;
+mod parts;
 mod queue;
 mod session;
 mod sink;
+mod starter;
 mod status;
 pub mod survey;
 mod target;
@@ -40,5 +43,6 @@ pub use bpf::Exempt;
 pub use error::GuardError;
 pub use owner::Owner;
 pub use session::{Event, Guard, Settings};
+pub use starter::Starter;
 pub use status::Status;
 pub use target::{Place, Server};

@@ -4,11 +4,13 @@
 //! the port open after the server's end.
 
 use std::collections::HashMap;
-use std::io;
 
 use overload::AcceptQueueReading;
 use sys::netlink::Listener;
 use sys::proc_file::ProcFile;
+
+/// The counters of the calling thread's network namespace.
+pub const SNMP: &str = "/proc/thread-self/net/snmp";
 
 /// The totals of a listener's accept queue, or of the queues of a SO_REUSEPORT group.
 #[derive(Debug)]
@@ -23,13 +25,9 @@ pub struct AcceptQueues {
 }
 
 impl AcceptQueues {
-    /// The queues of listeners in the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// The errors of opening /proc/net/snmp.
-    pub fn open() -> io::Result<AcceptQueues> {
-        let snmp = ProcFile::open("/proc/thread-self/net/snmp")?;
-        Ok(AcceptQueues { last: HashMap::new(), dropped: 0, snmp, opens_before: None })
+    /// The queues of listeners in the network namespace of this file, [`SNMP`].
+    pub fn new(snmp: ProcFile) -> AcceptQueues {
+        AcceptQueues { last: HashMap::new(), dropped: 0, snmp, opens_before: None }
     }
 
     /// Adds up the queues. `accepted` is only read `with_accepted`: it counts the connections to every listener of the
@@ -77,7 +75,7 @@ mod tests {
 
     #[test]
     fn drops_grow_from_the_first_reading() {
-        let mut queues = AcceptQueues::open().unwrap();
+        let mut queues = AcceptQueues::new(ProcFile::open(SNMP).unwrap());
         let dropped =
             |queues: &mut AcceptQueues, listeners: &[Listener]| queues.read(listeners, false).dropped;
         assert_eq!(dropped(&mut queues, &[listener(1, 0, 7)]), 0);
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn queues_of_a_group_are_added_up() {
-        let mut queues = AcceptQueues::open().unwrap();
+        let mut queues = AcceptQueues::new(ProcFile::open(SNMP).unwrap());
         let reading = queues.read(&[listener(1, 3, 0), listener(2, 4, 0)], true);
         assert_eq!((reading.depth, reading.limit, reading.accepted), (7, 200, 0));
     }

@@ -14,17 +14,21 @@
 //! Invariant: the hook obeys the law only while the listener is there. In every other state everything is admitted.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 use base::Nanos;
+use confine::Rights;
 use overload::{Change, ForeignControl, Readings, RequestTotals, State};
 use rustix::net::AddressFamily;
 use sys::netlink::{Listener, SocketDiagnostics};
 
 use crate::GuardError;
-use crate::attachment::{Attachment, Found, Wanted};
-use crate::owner::{Holding, Owner, holders};
+use crate::address::Address;
+use crate::attachment::Wanted;
+use crate::parts::Parts;
 use crate::queue::AcceptQueues;
-use crate::status::{RequestFigures, Status};
+use crate::starter::{Link, Starter};
+use crate::status::{RequestFigures, Split, Status};
 use crate::target::Place;
 
 /// The time between two looks at devices.
@@ -63,13 +67,15 @@ pub enum Event {
 
 /// Guards the listeners of one address.
 pub struct Guard {
-    place: Place,
+    address: Address,
     settings: Settings,
+    link: Link,
+    /// The rights of the starter, if it is another process, and of this process.
+    rights: Option<Split>,
     diagnostics: SocketDiagnostics,
     queues: AcceptQueues,
     listeners: Vec<Listener>,
-    owners: Vec<Owner>,
-    attachment: Option<Attachment>,
+    parts: Option<Parts>,
     control: ForeignControl,
     /// The time of the next attempt after a failure.
     retry: Option<Nanos>,
@@ -101,23 +107,36 @@ struct Window {
 }
 
 impl Guard {
-    /// Finds the listeners of a place and begins to guard them.
+    /// Finds the listeners of a place and begins to guard them, with a starter in this process.
     ///
     /// # Errors
     /// [`GuardError::NoListener`], and those of attaching.
     pub fn open(place: Place, settings: Settings, now: Nanos) -> Result<Guard, GuardError> {
-        let opened =
-            place.within(|| Ok::<_, std::io::Error>((SocketDiagnostics::open()?, AcceptQueues::open()?)))?;
-        let (diagnostics, queues) = opened?;
+        let mut starter = Starter::open(place, settings.wanted.clone())?;
+        let (ours, theirs) = sys::passing::pair()?;
+        std::thread::Builder::new().name("starter".to_owned()).spawn(move || {
+            // Its end is seen by the guard, which says so.
+            let _ = starter.serve(&theirs, None);
+        })?;
+        Guard::connect(ours, settings, now)
+    }
+
+    /// Begins to guard the listeners of a starter, which serves the other end of `socket`. Needs no right.
+    ///
+    /// # Errors
+    /// [`GuardError::Starter`], with the starter's reason.
+    pub fn connect(socket: OwnedFd, settings: Settings, now: Nanos) -> Result<Guard, GuardError> {
+        let (link, ready) = Link::open(socket)?;
         let mut guard = Guard {
             control: ForeignControl::new(settings.target, now),
-            place,
+            address: ready.address,
             settings,
-            diagnostics,
-            queues,
+            link,
+            rights: ready.rights.map(|starter| Split { starter, controller: Rights::default() }),
+            diagnostics: ready.diagnostics,
+            queues: AcceptQueues::new(ready.snmp),
             listeners: Vec::new(),
-            owners: Vec::new(),
-            attachment: None,
+            parts: None,
             retry: None,
             devices_due: now,
             families_due: now,
@@ -127,12 +146,20 @@ impl Guard {
             window: Window { began: now, ..Window::default() },
         };
         let listeners = guard.list(now)?;
-        if listeners.is_empty() {
-            let place = "this network namespace".to_owned();
-            return Err(GuardError::NoListener { place, address: Some(guard.place.address) });
-        }
         guard.attach(listeners)?;
         Ok(guard)
+    }
+
+    /// Shows these rights of this process beside those of its starter.
+    pub fn set_rights(&mut self, controller: Rights) {
+        if let Some(split) = &mut self.rights {
+            split.controller = controller;
+        }
+    }
+
+    /// True once the starter has ended. Everything is admitted then, for ever.
+    pub fn is_alone(&self) -> bool {
+        self.link.is_gone()
     }
 
     /// The time of the next tick.
@@ -142,13 +169,8 @@ impl Guard {
 
     /// One line: the listener, its owner, and what was taken.
     pub fn description(&self) -> String {
-        let owner = match self.owners.as_slice() {
-            [] => "owner not visible to this user".to_owned(),
-            [one] => format!("{}, process {}", one.name, one.pid),
-            [first, rest @ ..] => format!("{}, process {} and {} more", first.name, first.pid, rest.len()),
-        };
-        let taken = self.attachment.as_ref().map(ToString::to_string).unwrap_or_default();
-        format!("{} ({owner}): {taken}", self.place.address)
+        let taken = self.parts.as_ref().map(|parts| parts.description().to_string()).unwrap_or_default();
+        format!("{} {taken}", self.address)
     }
 
     /// Reads the signals, decides, and tells the hook. Follows the server. Makes some ten system calls.
@@ -161,8 +183,11 @@ impl Guard {
         }
         if now >= self.devices_due {
             self.devices_due = now + DEVICES_EVERY;
-            let lines = self.attachment.as_mut().map(Attachment::follow_devices).unwrap_or_default();
-            events.extend(lines.into_iter().map(Event::Devices));
+            if self.parts.as_ref().is_some_and(Parts::is_on_devices) {
+                // A starter that has ended is said by `is_alone`.
+                let lines = self.link.follow_devices().unwrap_or_default();
+                events.extend(lines.into_iter().map(Event::Devices));
+            }
         }
         events.extend(self.decide(now));
         if now >= self.window.began + WINDOW {
@@ -173,15 +198,15 @@ impl Guard {
 
     /// Takes the guard away, in order.
     pub fn close(mut self) {
-        if let Some(mut attachment) = self.attachment.take() {
-            attachment.release();
-        }
+        self.parts = None;
+        // A starter that has ended has undone less, and nothing more can be done here.
+        let _ = self.link.release();
     }
 
     /// The server's listeners, without a sink of ours.
     fn list(&mut self, now: Nanos) -> std::io::Result<Vec<Listener>> {
-        let own = self.attachment.as_ref().and_then(Attachment::own_inode);
-        let port = self.place.address.port;
+        let own = self.parts.as_ref().and_then(Parts::own_inode);
+        let port = self.address.port;
         if now < self.families_due
             && let [known] = self.listeners.as_slice()
             && let Some(listener) = self.diagnostics.listener(known)?
@@ -196,7 +221,7 @@ impl Guard {
                 self.diagnostics.listeners(port)?
             }
         };
-        found.retain(|listener| self.place.address.is_taken_by(listener) && Some(listener.inode) != own);
+        found.retain(|listener| self.address.is_taken_by(listener) && Some(listener.inode) != own);
         Ok(found)
     }
 
@@ -214,10 +239,9 @@ impl Guard {
         }
         if listeners.is_empty() {
             self.listeners.clear();
-            self.owners.clear();
             self.retry = None;
-            if let Some(attachment) = &mut self.attachment {
-                attachment.open();
+            if let Some(parts) = &mut self.parts {
+                parts.admit_all();
             }
             return Some(Event::Gone);
         }
@@ -233,45 +257,24 @@ impl Guard {
 
     fn attach(&mut self, listeners: Vec<Listener>) -> Result<(), GuardError> {
         self.listeners = listeners;
-        let holdings = self.holdings()?;
-        let mut pids: Vec<i32> = holdings.iter().map(|holding| holding.pid).collect();
-        pids.dedup();
-        self.owners = pids.into_iter().filter_map(Owner::of).collect();
-        let found = Found { place: &self.place, listeners: &self.listeners, holdings: &holdings };
-        let attached = match self.attachment.take() {
-            None => Attachment::make(&self.settings.wanted, found),
-            Some(mut attachment) => attachment.follow(found).map(|()| attachment),
-        };
-        let mut attached = attached?;
-        let (syns, refused) = attached.syns();
+        // The starter looks for the listeners too, and must not find our sink among them.
+        self.parts = None;
+        let (description, descriptors) = self.link.attach()?;
+        let mut parts = Parts::open(description, descriptors, &self.settings.wanted)?;
+        let (syns, refused) = parts.syns();
         let total = Totals { syns: self.readings.syns.unwrap_or_default(), refused: self.readings.refused };
         self.before.syns = total.syns.saturating_sub(syns.unwrap_or_default());
         self.before.refused = total.refused.saturating_sub(refused);
-        self.attachment = Some(attached);
+        self.parts = Some(parts);
         Ok(())
-    }
-
-    /// The descriptors of the listeners. Those of an MPTCP listener name its outer socket.
-    fn holdings(&mut self) -> std::io::Result<Vec<Holding>> {
-        let outer = self.diagnostics.mptcp_listeners(self.place.address.port)?;
-        let inodes: Vec<u32> = self
-            .listeners
-            .iter()
-            .chain(&outer)
-            .map(|listener| listener.inode)
-            .filter(|inode| *inode != 0)
-            .collect();
-        let mut found: Vec<Holding> = holders(&inodes).into_values().flatten().collect();
-        found.sort_unstable_by_key(|holding| (holding.pid, holding.descriptor));
-        Ok(found)
     }
 
     /// Reads, decides and refuses.
     fn decide(&mut self, now: Nanos) -> Option<Event> {
-        let attachment = self.attachment.as_mut().filter(|_| !self.listeners.is_empty())?;
-        let requests = attachment.requests().map(|programs| totals(programs.counts()));
+        let parts = self.parts.as_mut().filter(|_| !self.listeners.is_empty())?;
+        let requests = parts.requests().map(|programs| totals(programs.counts()));
         let queue = self.queues.read(&self.listeners, requests.is_none());
-        let (syns, refused) = attachment.syns();
+        let (syns, refused) = parts.syns();
         let before = self.readings;
         self.readings = Readings {
             requests,
@@ -281,10 +284,10 @@ impl Guard {
         };
         let change = self.control.tick(now, &self.readings);
         let admission = self.control.decision().admission;
-        match attachment.hook() {
+        match parts.hook() {
             Some(hook) => {
                 if let Err(error) = hook.admit(&admission) {
-                    self.attachment = None;
+                    self.parts = None;
                     self.retry = Some(now + RETRY);
                     return Some(Event::Failed(error.into()));
                 }
@@ -302,7 +305,7 @@ impl Guard {
     fn measure(&mut self, now: Nanos) {
         let seconds = (now - self.window.began).as_secs_f64();
         let answered = self.readings.requests.unwrap_or_default().answered;
-        let times = self.attachment.as_ref().and_then(Attachment::requests).map(|programs| programs.times());
+        let times = self.parts.as_ref().and_then(Parts::requests).map(|programs| programs.times());
         let last = match (&times, &self.window.times) {
             (Some(now), Some(then)) => Some(now.since(then)),
             (Some(now), None) => Some(now.clone()),
@@ -318,7 +321,7 @@ impl Guard {
     pub fn status(&self) -> Status {
         let decision = self.control.decision();
         let queue = self.readings.queue.unwrap_or_default();
-        let state = match (&self.attachment, decision.state) {
+        let state = match (&self.parts, decision.state) {
             _ if self.listeners.is_empty() => "gone",
             (None, _) => "unguarded",
             (Some(_), State::Open) if decision.is_cautious => "cautious",
@@ -338,12 +341,17 @@ impl Guard {
             first_byte_ns_p99: self.window.p99.map(|time| time.0),
         };
         Status {
-            address: self.place.address.to_string(),
+            address: self.address.to_string(),
             state,
-            signal: self.attachment.as_ref().map_or("none", Attachment::signal_name),
-            hook: self.attachment.as_ref().map_or("none", Attachment::hook_name),
+            signal: self.parts.as_ref().map_or("none", Parts::signal_name),
+            hook: self.parts.as_ref().map_or("none", Parts::hook_name),
             listeners: self.listeners.len(),
-            owners: self.owners.clone(),
+            owners: self
+                .parts
+                .as_ref()
+                .filter(|_| !self.listeners.is_empty())
+                .map(|parts| parts.description().owners.clone())
+                .unwrap_or_default(),
             queue_depth: queue.depth,
             queue_limit: queue.limit,
             queue_dropped: queue.dropped,
@@ -355,6 +363,7 @@ impl Guard {
             share: decision.admission.share,
             refused: self.readings.refused,
             would_refuse: self.would_refuse as u64,
+            rights: self.rights.clone(),
         }
     }
 }

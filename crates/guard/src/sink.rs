@@ -9,6 +9,9 @@
 //! set through a copy of its descriptor (pidfd_getfd(2)). The copy is closed as soon as the sink has joined. So only the
 //! sink could keep the port open after the server's end, and it is closed when the listener is gone.
 //!
+//! [`Joined`] is the part that needs rights: it makes the socket, and takes SO_REUSEPORT back. [`Sink`] has the socket and
+//! refuses by it, which needs none.
+//!
 //! Owns the copy, the sink, and its program. Works for one listener at an address: several listeners of a server's own
 //! SO_REUSEPORT group get their connections by a rule that this program would replace.
 //!
@@ -33,38 +36,30 @@ use crate::owner::Holding;
 /// The smallest relative change of a share that justifies a new program.
 const WORTH: f64 = 0.07;
 
-/// A sink that has joined a listener.
+/// The address of a listener that a sink has joined, with what is to be undone.
 #[derive(Debug)]
-pub struct Sink {
-    socket: OwnedFd,
-    /// The inode of its socket, which is no listener of the server's.
-    inode: u32,
+pub struct Joined {
+    /// The socket, until its user has taken it.
+    socket: Option<OwnedFd>,
     holding: Holding,
+    /// The inode of the socket behind the descriptor.
+    inode: u64,
     /// True if the listener had no SO_REUSEPORT before.
     is_shared_by_us: bool,
-    share: f64,
-    salt: u32,
-    exempt: Exempt,
-    refused: u64,
-    last_drops: u32,
 }
 
-impl Sink {
-    /// Joins a listener, in the network namespace of the calling thread. Everything is admitted at first, and
-    /// clients of `exempt` always.
+impl Joined {
+    /// Makes a socket that listens beside a listener, in the network namespace of the calling thread. It drops every
+    /// packet.
     ///
     /// # Errors
     /// [`GuardError::Sink`] with the missing right.
-    pub fn join(
-        listener: &Listener,
-        holding: Holding,
-        salt: u32,
-        exempt: &Exempt,
-    ) -> Result<Sink, GuardError> {
+    pub fn join(listener: &Listener, holding: Holding) -> Result<Joined, GuardError> {
         let copy = copy(holding)
             .map_err(failed("copy its descriptor (pidfd_getfd needs CAP_SYS_PTRACE, or its user)"))?;
         let was_shared =
             sockopt::socket_reuseport(&copy).map_err(|errno| failed("read its options")(errno.into()))?;
+        let inode = inode_of(copy.as_fd()).map_err(failed("read its inode"))?;
         let share = |on| sockopt::set_socket_reuseport(&copy, on).map_err(io::Error::from);
         share(true).map_err(failed("allow SO_REUSEPORT"))?;
         let joined = sys::thread::as_file_user(listener.uid, || bound_beside(listener, copy.as_fd()))
@@ -75,56 +70,56 @@ impl Sink {
                 let _ = share(false);
             }
         })?;
-        let inode =
-            rustix::fs::fstat(&socket).map_err(|errno| failed("read the sink")(errno.into()))?.st_ino as u32;
-        let mut sink = Sink {
-            socket,
-            inode,
-            holding,
-            is_shared_by_us: !was_shared,
-            share: 1.0,
-            salt,
-            exempt: exempt.clone(),
-            refused: 0,
-            last_drops: 0,
-        };
-        sink.attach().map_err(failed("attach its program"))?;
-        sink.last_drops = sink.drops().map_err(failed("read the sink"))?;
-        Ok(sink)
+        // Without a program the kernel would give the sink half of the SYNs.
+        attach(socket.as_fd(), 1.0, 0, &Exempt::NONE).map_err(failed("attach its program"))?;
+        Ok(Joined { socket: Some(socket), holding, inode, is_shared_by_us: !was_shared })
+    }
+
+    /// Takes the socket, whose program admits everything.
+    pub fn take_socket(&mut self) -> Option<OwnedFd> {
+        self.socket.take()
+    }
+
+    /// Takes back SO_REUSEPORT from the listener if that was set for the sink, whose socket must be closed.
+    pub fn leave(self) {
+        let Joined { socket, holding, inode, is_shared_by_us } = self;
+        drop(socket);
+        if is_shared_by_us && let Ok(copy) = copy(holding) {
+            // The descriptor may be another file's by now, or that of a listener with an option of its own.
+            if inode_of(copy.as_fd()).is_ok_and(|now| now == inode) {
+                let _ = sockopt::set_socket_reuseport(&copy, false);
+            }
+        }
+    }
+}
+
+/// The socket of a sink, by which a share of the SYNs is refused.
+#[derive(Debug)]
+pub struct Sink {
+    socket: OwnedFd,
+    /// The inode of its socket, which is no listener of the server's.
+    inode: u32,
+    share: f64,
+    salt: u32,
+    exempt: Exempt,
+    refused: u64,
+    last_drops: u32,
+}
+
+impl Sink {
+    /// The sink with the socket of a [`Joined`]. Everything is admitted at first, and clients of `exempt` always.
+    ///
+    /// # Errors
+    /// The errors of the socket's calls.
+    pub fn open(socket: OwnedFd, salt: u32, exempt: &Exempt) -> io::Result<Sink> {
+        let inode = inode_of(socket.as_fd())? as u32;
+        let last_drops = accept_queue(socket.as_fd())?.drops;
+        Ok(Sink { socket, inode, share: 1.0, salt, exempt: exempt.clone(), refused: 0, last_drops })
     }
 
     /// The inode of its own socket.
     pub fn inode(&self) -> u32 {
         self.inode
-    }
-
-    /// Leaves the address, and takes back SO_REUSEPORT from the listener if that was set for the sink.
-    pub fn leave(self) {
-        let Sink { socket, holding, is_shared_by_us, .. } = self;
-        drop(socket);
-        if is_shared_by_us && let Ok(copy) = copy(holding) {
-            // The descriptor may be another file's by now, which has no such option or has it for itself.
-            let is_listener = sockopt::socket_acceptconn(&copy).unwrap_or(false);
-            if is_listener {
-                let _ = sockopt::set_socket_reuseport(&copy, false);
-            }
-        }
-    }
-
-    fn attach(&self) -> io::Result<()> {
-        let program = Program {
-            routing: &Routing::Even,
-            shares: &[self.share],
-            listeners: 1,
-            salt: self.salt,
-            exempt: &self.exempt,
-            filler: None,
-        };
-        sys::reuseport::attach(self.socket.as_fd(), &program.operations())
-    }
-
-    fn drops(&self) -> io::Result<u32> {
-        Ok(accept_queue(self.socket.as_fd())?.drops)
     }
 }
 
@@ -144,15 +139,26 @@ impl Hook for Sink {
             self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         }
         self.share = share;
-        self.attach()
+        attach(self.socket.as_fd(), share, self.salt, &self.exempt)
     }
 
     fn refused(&mut self) -> io::Result<u64> {
-        let drops = self.drops()?;
+        let drops = accept_queue(self.socket.as_fd())?.drops;
         self.refused += u64::from(drops.wrapping_sub(self.last_drops));
         self.last_drops = drops;
         Ok(self.refused)
     }
+}
+
+fn inode_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(socket)?.st_ino)
+}
+
+/// Gives the group of a sink's socket the program that admits a share.
+fn attach(socket: BorrowedFd<'_>, share: f64, salt: u32, exempt: &Exempt) -> io::Result<()> {
+    let (routing, shares) = (&Routing::Even, &[share]);
+    let program = Program { routing, shares, listeners: 1, salt, exempt, filler: None };
+    sys::reuseport::attach(socket, &program.operations())
 }
 
 /// Copies the descriptor of another process.

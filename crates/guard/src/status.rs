@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use confine::Rights;
 use serde::Serialize;
 
 use crate::owner::Owner;
@@ -19,7 +20,7 @@ pub struct Status {
     pub hook: &'static str,
     /// The listeners at the address.
     pub listeners: usize,
-    /// The processes that hold them.
+    /// The processes that hold them, at most 64.
     pub owners: Vec<Owner>,
     /// Connections in the accept queues.
     pub queue_depth: u32,
@@ -45,6 +46,18 @@ pub struct Status {
     pub refused: u64,
     /// Connection attempts that would have been refused, while only observing.
     pub would_refuse: u64,
+    /// The rights of the guard's two processes, as the kernel tells them; absent if it is one process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights: Option<Split>,
+}
+
+/// The rights of the processes of a guard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Split {
+    /// Those of the process that attaches.
+    pub starter: Rights,
+    /// Those of the process that decides, prints, and answers at `--admin`.
+    pub controller: Rights,
 }
 
 /// The figures of requests at the connections of a listener.

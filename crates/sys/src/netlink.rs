@@ -20,7 +20,7 @@ pub use routes::{Destination, Device};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink};
 
@@ -419,6 +419,12 @@ pub struct SocketDiagnostics {
     socket: Socket,
 }
 
+impl AsFd for SocketDiagnostics {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.fd.as_fd()
+    }
+}
+
 impl SocketDiagnostics {
     /// A socket for the network namespace of the calling thread.
     ///
@@ -426,6 +432,11 @@ impl SocketDiagnostics {
     /// The errors of socket(2) and bind(2); `EPROTONOSUPPORT` from a kernel without sock_diag.
     pub fn open() -> io::Result<SocketDiagnostics> {
         Ok(SocketDiagnostics { socket: Socket::open(Some(netlink::SOCK_DIAG))? })
+    }
+
+    /// The socket of another process, which has passed its descriptor on. It examines the namespace that it was opened in.
+    pub fn passed_on(fd: OwnedFd) -> SocketDiagnostics {
+        SocketDiagnostics { socket: Socket { fd, sequence: 0 } }
     }
 
     /// Returns true if the namespace has a TCP listener or an unconnected UDP socket, over IPv4 or IPv6.

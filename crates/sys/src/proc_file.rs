@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A file of `/proc` that stays open. A file of `/proc/net` shows the namespace of the thread that opened it.
 #[derive(Debug)]
@@ -16,6 +17,11 @@ impl ProcFile {
         File::open(path).map(ProcFile)
     }
 
+    /// The open file of another process, which has passed its descriptor on.
+    pub fn passed_on(descriptor: OwnedFd) -> ProcFile {
+        ProcFile(descriptor.into())
+    }
+
     /// The current text. Reading from the beginning makes the kernel write the file anew.
     ///
     /// # Errors
@@ -25,5 +31,11 @@ impl ProcFile {
         self.0.rewind()?;
         self.0.read_to_string(&mut text)?;
         Ok(text)
+    }
+}
+
+impl AsFd for ProcFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

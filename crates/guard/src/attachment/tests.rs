@@ -14,6 +14,7 @@ use sys::process::Program;
 
 use super::*;
 use crate::owner::holders;
+use crate::parts::Parts;
 
 /// The hook and the address, in the environment of a child that the test kills.
 const HOLD: &str = "INRUSH_TEST_GUARD";
@@ -29,33 +30,44 @@ fn choice(name: &str) -> HookChoice {
     }
 }
 
+/// An attachment, and the parts that the law uses.
+struct Held {
+    parts: Parts,
+    attachment: Attachment,
+}
+
 /// Attaches to the listeners at an address of this namespace.
-fn attach(hook: HookChoice, address: SocketAddr) -> Result<Attachment, GuardError> {
+fn attach(hook: HookChoice, address: SocketAddr) -> Result<Held, GuardError> {
     let signal = if hook == HookChoice::Sink { SignalChoice::Queue } else { SignalChoice::Auto };
     attach_as(&Wanted { signal, hook: Some(hook), ..Wanted::default() }, address)
 }
 
-fn attach_as(wanted: &Wanted, address: SocketAddr) -> Result<Attachment, GuardError> {
+fn attach_as(wanted: &Wanted, address: SocketAddr) -> Result<Held, GuardError> {
     let place = Place { address: address.to_string().parse().unwrap(), namespace: None };
     let listeners = SocketDiagnostics::open()?.listeners(address.port())?;
     let inodes: Vec<u32> = listeners.iter().map(|listener| listener.inode).collect();
     let holdings: Vec<Holding> = holders(&inodes).into_values().flatten().collect();
-    Attachment::make(wanted, Found { place: &place, listeners: &listeners, holdings: &holdings })
+    let found = Found { place: &place, listeners: &listeners, holdings: &holdings };
+    let mut attachment = Attachment::make(wanted, found)?;
+    let (description, descriptors) = attachment.hand_over()?;
+    Ok(Held { parts: Parts::open(description, descriptors, wanted)?, attachment })
 }
 
 /// Admits nearly nothing.
-fn refuse(attachment: &mut Attachment) {
+fn refuse(held: &mut Held) {
     let (rate, all) = (PerSecond(0.001), overload::Admission::ALL);
     let nothing = overload::Admission { rate, share: 1e-9, new_are_free: false, ..all };
-    attachment.hook().unwrap().admit(&nothing).unwrap();
+    held.parts.hook().unwrap().admit(&nothing).unwrap();
 }
 
 /// Makes limits last for ever, so that only the end of the attachment ends them.
-fn last_for_ever(attachment: &Attachment) {
+fn last_for_ever(held: &Held) {
     let limits =
         Limits { interval: Nanos::from_secs(1000), burst: Nanos::ZERO, new_are_free: false, until: None };
-    match &attachment.hook {
-        Some(Refuser::Cgroup(_)) => attachment.programs.as_ref().unwrap().table().limit(0, &limits),
+    match &held.attachment.hook {
+        Some(Refuser::Cgroup) => {
+            held.attachment.programs.as_ref().unwrap().memory().table().limit(0, &limits);
+        }
         Some(Refuser::Devices(_, admission, _)) => admission.table().limit(0, &limits),
         _ => {}
     }
@@ -64,22 +76,22 @@ fn last_for_ever(attachment: &Attachment) {
 /// Refuses nearly everything and waits for its end. Prints a line when it has begun, and when it has refused.
 fn hold(order: &str) {
     let [end, hook, address] = order.split(' ').collect::<Vec<_>>().try_into().unwrap();
-    let mut attachment = match attach(choice(hook), address.parse().unwrap()) {
-        Ok(attachment) => attachment,
+    let mut held = match attach(choice(hook), address.parse().unwrap()) {
+        Ok(held) => held,
         Err(error) => return println!("skipped: {error}"),
     };
-    refuse(&mut attachment);
+    refuse(&mut held);
     println!("attached");
     let clock = RealClock::new();
     let until = clock.now() + PATIENCE;
-    while attachment.syns().1 == 0 && clock.now() < until {
-        refuse(&mut attachment);
+    while held.parts.syns().1 == 0 && clock.now() < until {
+        refuse(&mut held);
         sys::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
     }
     if end == "kill" {
-        last_for_ever(&attachment);
+        last_for_ever(&held);
     }
-    println!("refused {}", attachment.syns().1);
+    println!("refused {}", held.parts.syns().1);
     std::io::stdout().flush().unwrap();
     loop {
         std::thread::park();
@@ -174,18 +186,18 @@ fn refused_clients_are_reset_on_request() {
             let address = listener.local_addr().unwrap();
             let wanted =
                 Wanted { hook: Some(HookChoice::Auto), refusal: Refusal::Reset, ..Wanted::default() };
-            let mut attachment = match attach_as(&wanted, address) {
-                Ok(attachment) => attachment,
+            let mut held = match attach_as(&wanted, address) {
+                Ok(held) => held,
                 Err(error) => return println!("skipped: {error}"),
             };
-            assert_eq!(attachment.hook_name(), "tc");
+            assert_eq!(held.parts.hook_name(), "tc");
             let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(30));
             connect().unwrap();
-            refuse(&mut attachment);
-            last_for_ever(&attachment);
+            refuse(&mut held);
+            last_for_ever(&held);
             let refused = (0..20).find_map(|_| connect().err()).expect("the bucket has few tokens");
             assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{bind}: {refused}");
-            attachment.hook().unwrap().admit(&overload::Admission::ALL).unwrap();
+            held.parts.hook().unwrap().admit(&overload::Admission::ALL).unwrap();
             connect().unwrap();
         }
     });
@@ -206,13 +218,14 @@ fn other_hooks_cannot_reset() {
 fn sink_leaves_the_address_to_its_server() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let mut attachment = match attach(HookChoice::Sink, address) {
-        Ok(attachment) => attachment,
+    let mut held = match attach(HookChoice::Sink, address) {
+        Ok(held) => held,
         Err(error) => return println!("skipped: {error}"),
     };
     assert!(rustix::net::sockopt::socket_reuseport(&listener).unwrap(), "for the sink");
     TcpStream::connect(address).unwrap();
-    attachment.release();
+    drop(held.parts);
+    held.attachment.release();
     assert!(!rustix::net::sockopt::socket_reuseport(&listener).unwrap(), "as before");
     TcpStream::connect(address).unwrap();
     drop(listener);
@@ -225,11 +238,11 @@ fn sink_refuses_none_of_the_exempt() {
     let address = listener.local_addr().unwrap();
     let exempt = Exempt::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
     let (signal, hook) = (SignalChoice::Queue, Some(HookChoice::Sink));
-    let mut attachment = match attach_as(&Wanted { signal, hook, exempt, ..Wanted::default() }, address) {
-        Ok(attachment) => attachment,
+    let mut held = match attach_as(&Wanted { signal, hook, exempt, ..Wanted::default() }, address) {
+        Ok(held) => held,
         Err(error) => return println!("skipped: {error}"),
     };
-    refuse(&mut attachment);
+    refuse(&mut held);
     for _ in 0..20 {
         let client = TcpStream::connect(address).unwrap();
         assert_eq!(sys::socket::sent_again(client.as_fd()).unwrap(), 0, "the sink refused its SYN");

@@ -231,6 +231,7 @@ impl ServeConfig {
             kernel_programs: self.loads_programs(),
             rings: self.driver() == Driver::Completion
                 || self.dispatch.is_some_and(|name| name.contains("uring")),
+            ..Calls::default()
         }
     }
 

@@ -20,7 +20,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use confine::{Account, Calls, Facility, Files, Kept};
+use confine::{Account, Calls, Facility, Files, Kept, calls_in_words, files_in_words};
 use site::Auth;
 
 use crate::config::hosts::open_root;
@@ -119,18 +119,10 @@ fn describe(
         None => "user unchanged".to_owned(),
     }];
     parts.extend(no_capabilities.then(|| "no capabilities".to_owned()));
-    parts.extend(files.map(|files| match files {
-        Ok(Facility::Here) => "files by Landlock".to_owned(),
-        Ok(Facility::Partly) => "files by an older Landlock".to_owned(),
-        Ok(Facility::Missing) => "all files, because this kernel has no Landlock".to_owned(),
-        Err(error) => format!("all files, because Landlock failed: {error}"),
-    }));
-    parts.extend(calls.map(|(kept, calls)| match calls {
-        Ok(()) => format!("system calls by seccomp{}", exceptions(kept)),
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            "all system calls, because this kernel has no seccomp filters".to_owned()
-        }
-        Err(error) => format!("all system calls, because seccomp failed: {error}"),
+    parts.extend(files.map(|files| files_in_words(&files)));
+    parts.extend(calls.map(|(kept, calls)| {
+        let exceptions = if calls.is_ok() { exceptions(kept) } else { String::new() };
+        calls_in_words(&calls) + &exceptions
     }));
     parts.join(", ")
 }
