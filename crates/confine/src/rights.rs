@@ -1,4 +1,4 @@
-//! The rights that the kernel says a process has, read back after it gave some up.
+//! The rights that the kernel says a thread has, read back after it gave some up.
 
 use std::fmt;
 use std::io;
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 /// More than the kernel writes about a process.
 const STATUS_BYTES: usize = 8192;
 
-/// The rights of a process, as `/proc/self/status` has them.
+/// The rights of a thread, as `/proc/thread-self/status` has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rights {
-    /// Effective capabilities of its first thread, such as `CAP_BPF`.
+    /// Effective capabilities, such as `CAP_BPF`.
     pub capabilities: Vec<String>,
-    /// True if a seccomp filter decides about its system calls.
+    /// True if a seccomp filter decides about system calls.
     pub filters_calls: bool,
-    /// True if no program that it executes can have more rights.
+    /// True if no program that it executes can get more rights.
     pub no_new_privileges: bool,
 }
 
-/// The open file of this process's rights. A process that may open no file can still read it.
+/// The open file with the rights of the thread that opened it. A process that may open no file can still read it.
 #[derive(Debug)]
 pub struct OwnRights(OwnedFd);
 
 impl OwnRights {
-    /// Opens `/proc/self/status`.
+    /// Opens `/proc/thread-self/status`.
     ///
     /// # Errors
     /// The errors of open(2): without /proc, ENOENT.
     pub fn open() -> io::Result<OwnRights> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(OwnRights(rustix::fs::open("/proc/self/status", flags, Mode::empty())?))
+        Ok(OwnRights(rustix::fs::open("/proc/thread-self/status", flags, Mode::empty())?))
     }
 
     /// Asks the kernel.
@@ -91,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn own_rights_are_those_of_this_process() {
+    fn own_rights_are_those_of_this_thread() {
         let rights = OwnRights::open().unwrap().read().unwrap();
-        let all = std::fs::read_to_string("/proc/self/status").unwrap();
+        let all = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let none = all.lines().any(|line| line == "CapEff:\t0000000000000000");
         assert_eq!(rights.capabilities.is_empty(), none);
     }

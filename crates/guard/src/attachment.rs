@@ -26,11 +26,11 @@ use overload::foreign::PROMPT;
 use sys::netlink::Listener;
 
 use crate::GuardError;
-use crate::cgroup::Hierarchy;
-use crate::owner::{Holding, cgroup_of};
 use crate::parts::{Description, HookKind, in_order, signal_name};
+use crate::search::cgroup::Hierarchy;
+use crate::search::owner::{Holding, cgroup_of};
+use crate::search::target::Place;
 use crate::sink::Joined;
-use crate::target::Place;
 
 /// The signals that the user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -245,6 +245,13 @@ impl Attachment {
         Ok(())
     }
 
+    /// Closes the socket of a sink that nobody has taken.
+    pub fn close_sink(&mut self) {
+        if let Some(Refuser::Sink(joined)) = &mut self.hook {
+            drop(joined.take_socket());
+        }
+    }
+
     /// Undoes in order what can be undone.
     pub fn release(&mut self) {
         match self.hook.take() {
@@ -367,4 +374,4 @@ fn filter(bound: &[Bound]) -> std::net::SocketAddr {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

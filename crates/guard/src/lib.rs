@@ -10,11 +10,11 @@
 //! and a hook refuses. [`Guard`] joins them for one listener and keeps up with a server that is restarted or reloaded.
 //! [`survey`] looks at all listeners of the machine.
 //!
-//! The modules: `address` and `target` find the listener that the user means, `owner` its processes, and `cgroup` its
-//! cgroup. `queue` reads the accept queue. `attachment` chooses the parts in the kernel, and `sink` is the hook without
-//! BPF. `starter` keeps the rights and attaches, for `session`, the guard itself, which may be another process and has the
-//! `parts` alone. `confinement` takes its rights away. `status` has its figures, `survey` the list of all listeners, and `error` the reasons
-//! why a listener cannot be guarded.
+//! The modules: `address` is what the user names, and `search` finds the listener there, its processes and its cgroup.
+//! `queue` reads the accept queue. `attachment` chooses the parts in the kernel, and `sink` is the hook without BPF.
+//! `starter` keeps the rights and attaches, for `session`, the guard itself, which may be another process and has the
+//! `parts` alone. `confinement` takes its rights away. `status` has its figures, `survey` the list of all listeners, and
+//! `error` the reasons why a listener cannot be guarded.
 //!
 //! Leaves out the law, the programs (`bpf`), printing, and serving the figures.
 //!
@@ -25,24 +25,24 @@
 
 mod address;
 mod attachment;
-mod cgroup;
+mod confinement;
 mod error;
-mod owner;
 mod parts;
 mod queue;
+mod search;
 mod session;
 mod sink;
 mod starter;
 mod status;
 pub mod survey;
-mod target;
 
 pub use address::Address;
 pub use attachment::{HookChoice, Refusal, SignalChoice, Wanted, probe};
 pub use bpf::Exempt;
+pub use confinement::Confinement;
 pub use error::GuardError;
-pub use owner::Owner;
+pub use search::owner::Owner;
+pub use search::target::{Place, Server};
 pub use session::{Event, Guard, Settings};
 pub use starter::Starter;
 pub use status::Status;
-pub use target::{Place, Server};

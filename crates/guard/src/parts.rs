@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use base::Nanos;
+use bpf::Exempt;
 use bpf::admission::LimitTable;
 use bpf::guard::Memory;
 use overload::hook::{BucketHook, Hook};
 use serde::{Deserialize, Serialize};
 
-use crate::attachment::Wanted;
-use crate::owner::Owner;
+use crate::search::owner::Owner;
 use crate::sink::Sink;
 
 /// The time for which a bucket keeps its limits after the guard's last tick. A guard that is stopped refuses nobody for longer.
@@ -77,11 +77,17 @@ enum Refuser {
 }
 
 impl Parts {
-    /// Puts the descriptors of an attachment to use. Everything is admitted at first.
+    /// Puts the descriptors of an attachment to use. Everything is admitted at first. A sink never refuses clients of
+    /// `exempt`, and mixes `salt` into its choice.
     ///
     /// # Errors
     /// `InvalidData` if the descriptors do not suit the description; the errors of mapping memory.
-    pub fn open(description: Description, descriptors: Vec<OwnedFd>, wanted: &Wanted) -> io::Result<Parts> {
+    pub fn open(
+        description: Description,
+        descriptors: Vec<OwnedFd>,
+        salt: u32,
+        exempt: &Exempt,
+    ) -> io::Result<Parts> {
         let mut descriptors = descriptors.into_iter();
         let memory = match description.has_programs {
             true => Some(Memory::open(take(&mut descriptors)?)?),
@@ -100,7 +106,7 @@ impl Parts {
             }
             (Some(HookKind::Sink), _) => {
                 let [socket] = take(&mut descriptors)?;
-                Some(Refuser::Sink(Sink::open(socket, wanted.salt, &wanted.exempt)?))
+                Some(Refuser::Sink(Sink::open(socket, salt, exempt)?))
             }
         };
         Ok(Parts { description, memory, hook })

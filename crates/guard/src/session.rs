@@ -27,9 +27,9 @@ use crate::address::Address;
 use crate::attachment::Wanted;
 use crate::parts::Parts;
 use crate::queue::AcceptQueues;
+use crate::search::target::Place;
 use crate::starter::{Link, Starter};
 use crate::status::{RequestFigures, Split, Status};
-use crate::target::Place;
 
 /// The time between two looks at devices.
 const DEVICES_EVERY: Nanos = Nanos::from_millis(200);
@@ -260,7 +260,8 @@ impl Guard {
         // The starter looks for the listeners too, and must not find our sink among them.
         self.parts = None;
         let (description, descriptors) = self.link.attach()?;
-        let mut parts = Parts::open(description, descriptors, &self.settings.wanted)?;
+        let mut parts =
+            Parts::open(description, descriptors, self.settings.wanted.salt, &self.settings.wanted.exempt)?;
         let (syns, refused) = parts.syns();
         let total = Totals { syns: self.readings.syns.unwrap_or_default(), refused: self.readings.refused };
         self.before.syns = total.syns.saturating_sub(syns.unwrap_or_default());

@@ -31,7 +31,7 @@ use sys::netlink::Listener;
 use sys::socket::accept_queue;
 
 use crate::GuardError;
-use crate::owner::Holding;
+use crate::search::owner::Holding;
 
 /// The smallest relative change of a share that justifies a new program.
 const WORTH: f64 = 0.07;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   controller                                    starter: capabilities
+//!      ─── begin ────────────────────────────────>
 //!      <── ready: the address; two descriptors ───   sock_diag and /proc/net/snmp of the listeners' namespace
 //!      ─── attach ───────────────────────────────>   finds the listeners and their processes, loads, attaches
 //!      <── attached: description, descriptors ────   memory of the programs, or the socket of a sink
@@ -33,10 +34,11 @@ use sys::proc_file::ProcFile;
 use crate::GuardError;
 use crate::address::Address;
 use crate::attachment::{Attachment, Found, Wanted};
-use crate::owner::{Holding, Owner, holders};
+use crate::confinement::keep_to_attach;
 use crate::parts::Description;
 use crate::queue::SNMP;
-use crate::target::Place;
+use crate::search::owner::{Holding, Owner, holders};
+use crate::search::target::Place;
 
 /// Bytes of the longest message.
 const MESSAGE_BYTES: usize = 64 << 10;
@@ -51,6 +53,8 @@ const PATIENCE: Nanos = Nanos::from_secs(60);
 /// A request of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
+    /// Pass the descriptors of the listeners' namespace.
+    Begin,
     /// Attach to the present listeners.
     Attach,
     /// Attach to devices that have become ones of the listeners.
@@ -60,10 +64,11 @@ pub enum Request {
 }
 
 impl Request {
-    const ALL: [Request; 3] = [Request::Attach, Request::Devices, Request::Release];
+    const ALL: [Request; 4] = [Request::Begin, Request::Attach, Request::Devices, Request::Release];
 
     fn word(self) -> &'static [u8] {
         match self {
+            Request::Begin => b"begin",
             Request::Attach => b"attach",
             Request::Devices => b"devices",
             Request::Release => b"release",
@@ -116,24 +121,29 @@ impl Starter {
         Ok(starter)
     }
 
+    /// Gives up the rights of this thread that attaching again does not need. Returns those that the kernel says are left.
+    /// `ends_server` keeps the right to end a server that may have changed its user.
+    ///
+    /// # Errors
+    /// Without /proc.
+    pub fn give_up_rights(&self, ends_server: bool) -> io::Result<Rights> {
+        keep_to_attach(&self.place, &self.wanted, ends_server)
+    }
+
     /// Answers the requests of a controller until it ends. Then everything is detached. Blocks. `rights` are told to the
     /// controller.
     ///
     /// # Errors
     /// The controller asked for something else; the errors of opening and passing descriptors.
     pub fn serve(&mut self, controller: &OwnedFd, rights: Option<Rights>) -> io::Result<()> {
-        let served = self.answer_all(controller.as_fd(), rights);
+        let served = self.answer_all(controller.as_fd(), rights.as_ref());
         self.release();
         served
     }
 
-    fn answer_all(&mut self, controller: BorrowedFd<'_>, rights: Option<Rights>) -> io::Result<()> {
-        let opened =
-            self.place.within(|| io::Result::Ok((SocketDiagnostics::open()?, ProcFile::open(SNMP)?)));
-        let (diagnostics, snmp) = opened??;
-        let ready = Reply::Ready { address: self.place.address.to_string(), rights };
-        tell(controller, &ready, &[diagnostics.as_fd(), snmp.as_fd()])?;
+    fn answer_all(&mut self, controller: BorrowedFd<'_>, rights: Option<&Rights>) -> io::Result<()> {
         loop {
+            // Longer than any request, so that a longer message is none.
             let mut word = [0; 16];
             wait_readable(controller, None)?;
             match passing::receive(controller, &mut [IoSliceMut::new(&mut word)])? {
@@ -141,14 +151,22 @@ impl Starter {
                 Some(message) if message.bytes == 0 => return Ok(()),
                 Some(message) => {
                     let request = Request::parse(&word[..message.bytes]).ok_or_else(unknown)?;
-                    self.answer(request, controller)?;
+                    let (reply, descriptors) = self.answer(request, rights)?;
+                    let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+                    tell(controller, &reply, &borrowed)?;
                 }
             }
         }
     }
 
-    fn answer(&mut self, request: Request, controller: BorrowedFd<'_>) -> io::Result<()> {
-        let (reply, descriptors) = match request {
+    fn answer(&mut self, request: Request, rights: Option<&Rights>) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        Ok(match request {
+            Request::Begin => {
+                let open =
+                    || io::Result::Ok(vec![SocketDiagnostics::open()?.into(), ProcFile::open(SNMP)?.into()]);
+                let address = self.place.address.to_string();
+                (Reply::Ready { address, rights: rights.cloned() }, self.place.within(open)??)
+            }
             Request::Attach => match self.attach().and_then(|owners| Ok((owners, self.hand_over()?))) {
                 Ok((owners, (mut description, descriptors))) => {
                     description.text = shortened(&description.text);
@@ -168,13 +186,14 @@ impl Starter {
                 self.release();
                 (Reply::Released, Vec::new())
             }
-        };
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        tell(controller, &reply, &borrowed)
+        })
     }
 
     /// Attaches to the present listeners. Returns the processes that hold them.
     fn attach(&mut self) -> Result<Vec<Owner>, GuardError> {
+        if let Some(attachment) = &mut self.attachment {
+            attachment.close_sink();
+        }
         let listeners = self.listeners()?;
         let holdings = self.holdings(&listeners)?;
         let found = Found { place: &self.place, listeners: &listeners, holdings: &holdings };
@@ -188,7 +207,7 @@ impl Starter {
         Ok(pids.into_iter().filter_map(Owner::of).collect())
     }
 
-    /// The present listeners, at least one. The controller has closed its sink.
+    /// The present listeners, at least one. Every sink is closed: the controller closes its own before it asks.
     fn listeners(&mut self) -> Result<Vec<Listener>, GuardError> {
         let Place { address, .. } = self.place;
         let mut found = self.diagnostics.listeners(address.port)?;
@@ -243,13 +262,13 @@ pub struct Ready {
 }
 
 impl Link {
-    /// Waits for the starter's first message.
+    /// Asks the starter for its first message.
     ///
     /// # Errors
     /// [`GuardError::Starter`].
     pub fn open(socket: OwnedFd) -> Result<(Link, Ready), GuardError> {
         let link = Link(socket);
-        match link.hear()? {
+        match link.ask(Request::Begin)? {
             (Reply::Ready { address, rights }, descriptors) => {
                 let address = address.parse().map_err(|_| link.confused())?;
                 let [diagnostics, snmp] =
@@ -365,3 +384,6 @@ fn wait_readable(socket: BorrowedFd<'_>, timeout: Option<Nanos>) -> io::Result<b
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

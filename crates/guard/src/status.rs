@@ -5,7 +5,7 @@ use std::fmt::Write;
 use confine::Rights;
 use serde::Serialize;
 
-use crate::owner::Owner;
+use crate::search::owner::Owner;
 
 /// The state of a guard and the figures behind it. Counts are totals since the guard's start; rates are of the last second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use sys::netlink::{Listener, SocketDiagnostics};
 
 use crate::GuardError;
-use crate::owner::{Holding, Owner, holders};
+use crate::search::owner::{Holding, Owner, holders};
 
 /// The shortest backlog that a burst of browsers does not fill.
 const SHORT_BACKLOG: u32 = 64;

@@ -131,6 +131,9 @@ pub enum Command {
         /// Number of its slot
         place: u32,
     },
+    /// The process of a guard that decides, without rights
+    #[command(hide = true)]
+    GuardController(Box<GuardFlags>),
     /// The process that starts the successor of a server
     #[command(hide = true)]
     Starter {

@@ -34,7 +34,10 @@ fn print(answer: &(impl Display + Serialize), form: TextOrJson) -> Result<(), Ex
 fn guarding() -> Finding {
     let what = "guard";
     match guard::probe() {
-        Ok(()) => finding(what, "counts requests, and refuses at the server's cgroup", None),
+        Ok(()) => {
+            let found = "counts requests, and refuses at the server's cgroup; its starter alone keeps rights";
+            finding(what, found, None)
+        }
         Err(error) => finding(what, "reads the accept queue, and refuses by a sink", Some(error.to_string())),
     }
 }

@@ -68,6 +68,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
         Command::Completions(flags) => manual::completions(&flags),
         Command::Man(flags) => manual::pages(&flags),
         Command::HerdWaiter(arguments) => herd::run_waiter(&arguments),
+        Command::GuardController(flags) => guard::run_controller(*flags),
         Command::Worker { place: _ } => serve::run_worker(),
         Command::Starter { arguments } => serve::run_starter(&arguments),
     }

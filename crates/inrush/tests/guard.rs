@@ -157,6 +157,27 @@ fn ambient_capabilities_are_enough_to_guard() {
     }
     let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
     assert_eq!((&status["hook"], &status["state"]), (&Value::from("cgroup"), &Value::from("open")), "{said}");
+    let rights = &status["rights"];
+    assert_eq!(rights["starter"]["capabilities"], Value::from(vec!["CAP_NET_ADMIN", "CAP_BPF"]), "{rights}");
+    assert_eq!(rights["controller"]["capabilities"], Value::Array(Vec::new()), "{rights}");
+}
+
+#[test]
+fn user_without_rights_observes_confined() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let arguments = [&*address, "--observe", "--output=json", "--", "true"];
+    let Some(output) = as_nobody("-all", &arguments) else { return };
+    let said = String::from_utf8(output.stderr).unwrap();
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    assert_eq!((&status["signal"], &status["hook"]), (&Value::from("queue"), &Value::from("none")), "{said}");
+    let rights = &status["rights"];
+    assert_eq!(rights["starter"]["capabilities"], Value::Array(Vec::new()), "{rights}");
+    let (found, none) = (&rights["controller"], confine::Facility::Missing);
+    assert_eq!(
+        (&found["filters_calls"], &found["no_new_privileges"]),
+        (&(confine::probe()[1] != none).into(), &true.into())
+    );
 }
 
 /// The arguments of the guard in an example for Kubernetes, which follow the word `guard`.
@@ -199,4 +220,149 @@ fn daemon_set_example_refuses_at_the_cgroup() {
     let Some(status) = status_of("kubernetes-guard-node.yaml", capabilities) else { return };
     let found = [&status["hook"], &status["signal"], &status["state"]];
     assert_eq!(found, ["cgroup", "requests and queue", "open"], "{status}");
+}
+
+/// A guard as a user starts it, with its lines.
+struct Running {
+    starter: sys::process::Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Running {
+        let mut starter = Program::new(PROGRAM).arguments(["guard"]).arguments(arguments).start().unwrap();
+        let lines = BufReader::new(starter.stderr.take().unwrap()).lines();
+        Running { starter, lines }
+    }
+
+    /// The next line with these words.
+    fn line(&mut self, words: &str) -> String {
+        let found = self.lines.by_ref().map(Result::unwrap).find(|line| line.contains(words));
+        found.unwrap_or_else(|| panic!("the guard ended before it said {words:?}"))
+    }
+
+    /// The process that decides: the only child.
+    fn controller(&self) -> rustix::process::Pid {
+        let id = self.starter.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+    }
+}
+
+/// A line of a process's status.
+fn status_line(pid: impl std::fmt::Display, name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim_start_matches(':').trim().to_owned()
+}
+
+fn is_missing(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let confines = !confine::probe().contains(&confine::Facility::Missing);
+    if !root || !confines {
+        println!("skipped: {what} needs root, Landlock and seccomp");
+    }
+    !root || !confines
+}
+
+#[test]
+fn rights_are_split_and_read_back() {
+    if is_missing("a guard that gives up rights") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut guard = Running::start(&[&address, "--hook=sink", "--signal=queue", "--output=json"]);
+    let line = guard.line("confined");
+    assert!(line.contains("no capabilities, files by") && line.contains("system calls by seccomp"), "{line}");
+    let controller = guard.controller().as_raw_nonzero();
+    for (name, value) in [("CapEff", "0000000000000000"), ("CapPrm", "0000000000000000")] {
+        assert_eq!(status_line(controller, name), value);
+    }
+    assert_eq!([status_line(controller, "NoNewPrivs"), status_line(controller, "Seccomp")], ["1", "2"]);
+    // CAP_DAC_READ_SEARCH, CAP_SETUID, CAP_NET_ADMIN, CAP_SYS_PTRACE, CAP_BPF.
+    let kept = 1_u64 << 2 | 1 << 7 | 1 << 12 | 1 << 19 | 1 << 39;
+    let effective = u64::from_str_radix(&status_line(guard.starter.id(), "CapEff"), 16).unwrap();
+    assert_eq!(effective & !kept, 0, "{effective:x}");
+    guard.starter.signal(Signal::TERM).unwrap();
+    let output = guard.starter.output(Nanos::SECOND, || true).unwrap();
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rights = &status["rights"];
+    assert_eq!(rights["controller"]["capabilities"], Value::Array(Vec::new()), "{rights}");
+    assert_eq!(rights["controller"]["filters_calls"], true);
+    let told = rights["starter"]["capabilities"].as_array().unwrap();
+    assert_eq!(told.len() as u32, effective.count_ones(), "{rights}");
+    assert!(line.contains(told[0].as_str().unwrap()), "{line}");
+}
+
+/// Kills the controller of a guard beside a listener here, then opens the listener again, then kills the starter.
+fn guard_again_after_kill(hook: &str) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut guard = Running::start(&[&address.to_string(), &format!("--hook={hook}")]);
+    guard.line("guarding");
+    guard.line("confined");
+    let first = guard.controller();
+    rustix::process::kill_process(first, Signal::KILL).unwrap();
+    guard.line("the guard was killed, and everything is admitted");
+    TcpStream::connect(address).unwrap();
+    let line = guard.line("guarding");
+    assert!(line.contains(&format!("hook {hook}")), "{line}");
+    guard.line("confined");
+    assert_ne!(guard.controller(), first);
+    // The listener goes and comes: the starter attaches again with the rights that it has kept.
+    drop(listener);
+    guard.line("the listener is gone");
+    let _listener = TcpListener::bind(address).unwrap();
+    let line = guard.line("the listeners have changed; guarding");
+    assert!(line.contains(&format!("hook {hook}")), "{line}");
+    // A starter takes its controller along.
+    guard.starter.kill().unwrap();
+    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    assert!(guard.lines.all(|line| line.is_ok()), "the controller has ended, and with it the pipe");
+    TcpStream::connect(address).unwrap();
+}
+
+#[test]
+fn killed_guard_starts_again_at_the_cgroup() {
+    if is_missing("a guard at the cgroup") {
+        return;
+    }
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    if !mounts.contains(" cgroup2 ") {
+        return println!("skipped: no cgroup2 hierarchy is mounted here");
+    }
+    guard_again_after_kill("cgroup");
+}
+
+#[test]
+fn killed_guard_starts_again_with_a_sink() {
+    if !is_missing("a sink") {
+        guard_again_after_kill("sink");
+    }
+}
+
+#[test]
+fn started_server_keeps_the_rights_of_its_user() {
+    if is_missing("a guard that gives up rights") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, go) = (folder.path().join("status"), folder.path().join("go"));
+    let script = format!(
+        "while [ ! -e {} ]; do sleep 0.05; done; cat /proc/self/status > {}",
+        go.display(),
+        file.display()
+    );
+    let mut guard = Running::start(&[&address, "--observe", "--signal=queue", "--", "sh", "-c", &script]);
+    guard.line("confined");
+    std::fs::write(&go, "").unwrap();
+    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    let status = std::fs::read_to_string(&file).unwrap();
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    for name in ["CapEff", "NoNewPrivs", "Seccomp"] {
+        let find = |text: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert_eq!(find(&status), find(&own));
+    }
 }

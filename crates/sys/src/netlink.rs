@@ -20,7 +20,7 @@ pub use routes::{Destination, Device};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink};
 
@@ -419,9 +419,9 @@ pub struct SocketDiagnostics {
     socket: Socket,
 }
 
-impl AsFd for SocketDiagnostics {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.fd.as_fd()
+impl From<SocketDiagnostics> for OwnedFd {
+    fn from(diagnostics: SocketDiagnostics) -> OwnedFd {
+        diagnostics.socket.fd
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A file of `/proc` that stays open. A file of `/proc/net` shows the namespace of the thread that opened it.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl ProcFile {
     }
 }
 
-impl AsFd for ProcFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+impl From<ProcFile> for OwnedFd {
+    fn from(file: ProcFile) -> OwnedFd {
+        file.0.into()
     }
 }

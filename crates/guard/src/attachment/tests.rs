@@ -13,15 +13,18 @@ use sys::netns::NetworkNamespace;
 use sys::process::Program;
 
 use super::*;
-use crate::owner::holders;
 use crate::parts::Parts;
+use crate::search::owner::holders;
 
 /// The hook and the address, in the environment of a child that the test kills.
 const HOLD: &str = "INRUSH_TEST_GUARD";
+/// Limits that nothing ends but the end of the program.
+pub(crate) const FOR_EVER: Limits =
+    Limits { interval: Nanos::from_secs(1000), burst: Nanos::ZERO, new_are_free: false, until: None };
 /// The time after which the child gives up.
 const PATIENCE: Nanos = Nanos::from_secs(60);
 
-fn choice(name: &str) -> HookChoice {
+pub(crate) fn choice(name: &str) -> HookChoice {
     match name {
         "cgroup" => HookChoice::Cgroup,
         "tc" => HookChoice::Tc,
@@ -50,25 +53,23 @@ fn attach_as(wanted: &Wanted, address: SocketAddr) -> Result<Held, GuardError> {
     let found = Found { place: &place, listeners: &listeners, holdings: &holdings };
     let mut attachment = Attachment::make(wanted, found)?;
     let (description, descriptors) = attachment.hand_over()?;
-    Ok(Held { parts: Parts::open(description, descriptors, wanted)?, attachment })
+    Ok(Held { parts: Parts::open(description, descriptors, wanted.salt, &wanted.exempt)?, attachment })
 }
 
 /// Admits nearly nothing.
-fn refuse(held: &mut Held) {
+pub(crate) fn refuse(parts: &mut Parts) {
     let (rate, all) = (PerSecond(0.001), overload::Admission::ALL);
     let nothing = overload::Admission { rate, share: 1e-9, new_are_free: false, ..all };
-    held.parts.hook().unwrap().admit(&nothing).unwrap();
+    parts.hook().unwrap().admit(&nothing).unwrap();
 }
 
 /// Makes limits last for ever, so that only the end of the attachment ends them.
 fn last_for_ever(held: &Held) {
-    let limits =
-        Limits { interval: Nanos::from_secs(1000), burst: Nanos::ZERO, new_are_free: false, until: None };
     match &held.attachment.hook {
         Some(Refuser::Cgroup) => {
-            held.attachment.programs.as_ref().unwrap().memory().table().limit(0, &limits);
+            held.attachment.programs.as_ref().unwrap().memory().table().limit(0, &FOR_EVER);
         }
-        Some(Refuser::Devices(_, admission, _)) => admission.table().limit(0, &limits),
+        Some(Refuser::Devices(_, admission, _)) => admission.table().limit(0, &FOR_EVER),
         _ => {}
     }
 }
@@ -80,12 +81,12 @@ fn hold(order: &str) {
         Ok(held) => held,
         Err(error) => return println!("skipped: {error}"),
     };
-    refuse(&mut held);
+    refuse(&mut held.parts);
     println!("attached");
     let clock = RealClock::new();
     let until = clock.now() + PATIENCE;
     while held.parts.syns().1 == 0 && clock.now() < until {
-        refuse(&mut held);
+        refuse(&mut held.parts);
         sys::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
     }
     if end == "kill" {
@@ -99,7 +100,7 @@ fn hold(order: &str) {
 }
 
 /// Begins connections whose SYNs meet the hook before this returns.
-fn knock(address: SocketAddr) -> Vec<std::os::fd::OwnedFd> {
+pub(crate) fn knock(address: SocketAddr) -> Vec<std::os::fd::OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let connect = |_| {
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
@@ -110,7 +111,7 @@ fn knock(address: SocketAddr) -> Vec<std::os::fd::OwnedFd> {
 }
 
 /// A network namespace with loopback; `None` where this user may not make one.
-fn namespace() -> Option<NetworkNamespace> {
+pub(crate) fn namespace() -> Option<NetworkNamespace> {
     match NetworkNamespace::create() {
         Ok(here) => {
             here.enter(|| Route::open().and_then(|mut route| route.set_up(1))).unwrap().unwrap();
@@ -193,7 +194,7 @@ fn refused_clients_are_reset_on_request() {
             assert_eq!(held.parts.hook_name(), "tc");
             let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(30));
             connect().unwrap();
-            refuse(&mut held);
+            refuse(&mut held.parts);
             last_for_ever(&held);
             let refused = (0..20).find_map(|_| connect().err()).expect("the bucket has few tokens");
             assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{bind}: {refused}");
@@ -242,7 +243,7 @@ fn sink_refuses_none_of_the_exempt() {
         Ok(held) => held,
         Err(error) => return println!("skipped: {error}"),
     };
-    refuse(&mut held);
+    refuse(&mut held.parts);
     for _ in 0..20 {
         let client = TcpStream::connect(address).unwrap();
         assert_eq!(sys::socket::sent_again(client.as_fd()).unwrap(), 0, "the sink refused its SYN");

@@ -18,8 +18,8 @@ use sys::netns::NetworkNamespace;
 
 use crate::GuardError;
 use crate::address::Address;
-use crate::cgroup::{Hierarchy, processes};
-use crate::owner;
+use crate::search::cgroup::{Hierarchy, processes};
+use crate::search::owner;
 
 /// The server, as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]

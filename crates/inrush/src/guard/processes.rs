@@ -1,0 +1,133 @@
+//! The processes of a guard: this one keeps the rights, and starts and ends the other two.
+//!
+//! ```text
+//!   SIGTERM, SIGINT, the server's end ──> end the controller ──> detach ──> end the server
+//!   the controller is killed ──> detach ──> a second later, another controller
+//!   this process is killed ──> the kernel detaches, and kills the controller; the server goes on
+//! ```
+//!
+//! The server gets the rights of the start, because it is started before any are given up.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use ::guard::Starter;
+use base::Nanos;
+use sys::passing;
+use sys::poll::{self, PollFd, bits};
+use sys::process::{Child, Exit as Ended, Program, Streams, this_very_program};
+use sys::say;
+
+use super::{ends, failed};
+use crate::cli::GuardFlags;
+use crate::exit::Exit;
+
+/// The time that a started process has to end after SIGTERM.
+const ENDING: Nanos = Nanos::from_secs(30);
+/// The time that a controller may take to start.
+const PATIENCE: Nanos = Nanos::from_secs(60);
+/// The time between two looks at the processes.
+const LOOK: Nanos = Nanos::from_millis(100);
+
+/// Serves controllers until a signal, or until the started server ends.
+pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(), Exit> {
+    let rights = starter.give_up_rights(child.is_some()).map_err(failed("give up rights"))?;
+    loop {
+        let (ours, theirs) = passing::pair().map_err(failed("make a socket"))?;
+        let mut controller = start(theirs).map_err(failed("start the process that decides"))?;
+        wait_until_it_asks(&ours, &controller).map_err(failed("wait for the process that decides"))?;
+        let (ended, is_over) = std::thread::scope(|scope| {
+            let rights = rights.clone();
+            scope.spawn(|| {
+                let ours = ours;
+                if let Err(error) = starter.serve(&ours, Some(rights)) {
+                    say!("inrush: everything is admitted: {error}");
+                }
+            });
+            watch(&mut controller, &mut child).inspect_err(|_| {
+                // The thread above ends with it.
+                let _ = controller.kill();
+            })
+        })?;
+        match (ended.status.code(), is_over) {
+            (Some(0), _) | (None, true) => return Ok(()),
+            // It has said why.
+            (Some(code), _) => return Err(Exit::OfCommand(u8::try_from(code).unwrap_or(1))),
+            (None, false) => {
+                say!("inrush: the guard was killed, and everything is admitted; it starts again")
+            }
+        }
+        if ends(Nanos::SECOND)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Starts this program again as the controller, with the same flags. It finds the socket as its standard input.
+fn start(theirs: OwnedFd) -> io::Result<Child> {
+    let flags = std::env::args_os().skip(2);
+    Program::new(this_very_program())
+        .called("inrush: guard")
+        .arguments([OsString::from("guard-controller")])
+        .arguments(flags)
+        .reading_from(theirs.as_fd())
+        .with_streams(Streams::Ours)
+        .start()
+}
+
+/// Waits until a controller has blocked its signals and asks its first question, or has ended.
+fn wait_until_it_asks(ours: &OwnedFd, controller: &Child) -> io::Result<()> {
+    let both = [ours.as_raw_fd(), controller.end().as_raw_fd()];
+    poll::wait(&mut both.map(|descriptor| PollFd::new(descriptor, bits::IN)), Some(PATIENCE)).map(drop)
+}
+
+/// Waits for the end of the controller. Ends it at a signal, or with the server; returns true then.
+fn watch(controller: &mut Child, server: &mut Option<&mut Started>) -> Result<(Ended, bool), Exit> {
+    loop {
+        if let Some(ended) =
+            controller.wait(Nanos::ZERO).map_err(failed("wait for the process that decides"))?
+        {
+            return Ok((ended, false));
+        }
+        if ends(LOOK)? || server.as_mut().is_some_and(|server| server.has_ended()) {
+            let ended = controller.terminate(ENDING).map_err(failed("end the process that decides"))?;
+            return Ok((ended, true));
+        }
+    }
+}
+
+/// A server that this command has started.
+pub struct Started(Child);
+
+impl Started {
+    /// Starts the server of the flags, if they name one.
+    pub fn start(flags: &GuardFlags) -> Result<Option<Started>, Exit> {
+        let [program, arguments @ ..] = flags.command.as_slice() else { return Ok(None) };
+        let child =
+            Program::new(program).arguments(arguments).with_streams(Streams::Ours).outliving().start();
+        let failed = |error: io::Error| {
+            Exit::Usage(format!("-- {}: cannot start the server: {error}", program.to_string_lossy()))
+        };
+        child.map(Started).map(Some).map_err(failed)
+    }
+
+    /// True once the server has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.0.wait(Nanos::ZERO), Ok(None))
+    }
+
+    /// Asks the server to end, if it has not, and takes its exit code.
+    pub fn end(mut self) -> Result<(), Exit> {
+        let ended = self.has_ended();
+        let exit =
+            self.0.terminate(ENDING).map_err(|error| Exit::Failed(format!("end the server: {error}")))?;
+        match exit.status.code() {
+            Some(0) => Ok(()),
+            // The signal was ours.
+            None if !ended => Ok(()),
+            Some(code) => Err(Exit::OfCommand(u8::try_from(code).unwrap_or(1))),
+            None => Err(Exit::Failed(format!("the server ended: {}", exit.status))),
+        }
+    }
+}
