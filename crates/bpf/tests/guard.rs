@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use base::Nanos;
 use bpf::Exempt;
-use bpf::admission::Limits;
+use bpf::admission::{Limits, Totals};
 use bpf::guard::{Counts, Guard};
-use common::or_skip;
+use common::packet::{ACK, FIN, PSH, Packet, RST, SYN, checksum};
+use common::{CLIENT, SERVER, namespace, or_skip};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
-use sys::netlink::SocketDiagnostics;
+use sys::netlink::{Route, SocketDiagnostics};
+use sys::tun::Tun;
 
 /// No answer of a test takes longer.
 const PROMPT: Nanos = Nanos::from_secs(1_000_000);
@@ -211,4 +213,75 @@ fn listener_names_its_cgroup() {
     let mut diagnostics = SocketDiagnostics::open().unwrap();
     let found = diagnostics.listeners(listener.local_addr().unwrap().port()).unwrap();
     assert_eq!(found[0].cgroup, number);
+}
+
+/// The packet from the IP header on, with valid checksums, and data behind its TCP header.
+fn valid(packet: &Packet, data: &[u8]) -> Vec<u8> {
+    let header = 20 + packet.ip_options;
+    let mut bytes = [&packet.ip(), data].concat();
+    let length = u16::try_from(bytes.len()).unwrap();
+    bytes[2..4].copy_from_slice(&length.to_be_bytes());
+    bytes[10..12].fill(0);
+    let sum = checksum(&bytes[..header]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    let tcp_length = (length - header as u16).to_be_bytes();
+    let pseudo = [&bytes[12..20], &[0, 6], &tcp_length, &bytes[header..]].concat();
+    let sum = checksum(&pseudo);
+    bytes[header + 16..header + 18].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn hostile_packets_are_no_requests_and_no_way_in() {
+    let _alone = alone();
+    let (Some((folder, number)), Some(here)) = (own_cgroup(), namespace()) else { return };
+    let tun = here.enter(|| {
+        let tun = Tun::create("guarded")?;
+        let mut route = Route::open()?;
+        let link = route.link_index("guarded")?;
+        route.add_address(link, SERVER, 24)?;
+        route.set_up(link)?;
+        Ok::<_, std::io::Error>(tun)
+    });
+    let tun = match tun.unwrap() {
+        Ok(tun) => tun,
+        Err(error) => return println!("skipped: no TUN device here: {error}"),
+    };
+    let listener = here.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
+    let to = listener.local_addr().unwrap();
+    let Some(mut guard) = or_skip(Guard::load(to, PROMPT, 7, &Exempt::NONE)) else { return };
+    or_skip(guard.attach(number, std::fs::File::open(folder).unwrap().as_fd())).unwrap();
+    let packet = |flags| Packet { from: (CLIENT, 6543).into(), ..Packet::new(to, flags) };
+    let syn = packet(SYN);
+    let with_options = Packet { ip_options: 40, ..syn.clone() };
+    let mut bad_offset = valid(&syn, &[]);
+    bad_offset[32] = 0xf0;
+    let table = [
+        ("a SYN", valid(&syn, &[]), true),
+        ("a SYN with data", valid(&syn, b"GET / HTTP/1.1\r\n"), true),
+        ("SYN and PSH", valid(&packet(SYN | PSH), &[]), true),
+        ("a SYN behind IP options", valid(&with_options, &[]), true),
+        ("SYN and FIN", valid(&packet(SYN | FIN), &[]), false),
+        ("an ACK with data", valid(&packet(ACK), b"GET"), false),
+        ("a reset", valid(&packet(RST), &[]), false),
+        ("no flags", valid(&packet(0), b"GET"), false),
+        ("a data offset past its end", bad_offset, false),
+        ("a first fragment", valid(&Packet { fragment: 0x2000, ..syn.clone() }, &[0; 8]), false),
+        ("another port", valid(&Packet { to: (SERVER, 1).into(), ..syn.clone() }, &[]), false),
+    ];
+    guard.memory().table().limit(0, &one_token());
+    tun.write(&valid(&Packet { from: (CLIENT, 1).into(), ..syn.clone() }, &[])).unwrap();
+    assert_eq!(guard.memory().table().totals(0).passed, 1, "the one token");
+    let mut dropped = 0;
+    for (name, packet, refused) in table {
+        tun.write(&packet).unwrap();
+        dropped += u64::from(refused);
+        assert_eq!(guard.memory().table().totals(0), Totals { passed: 1, dropped }, "{name}");
+    }
+    let whole = valid(&syn, &[]);
+    for length in 20..whole.len() {
+        tun.write(&whole[..length]).unwrap();
+        assert_eq!(guard.memory().table().totals(0), Totals { passed: 1, dropped }, "{length} bytes");
+    }
+    assert_eq!(guard.memory().counts(), Counts::default(), "none of them is a request");
 }
