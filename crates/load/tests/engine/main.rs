@@ -98,7 +98,8 @@ fn a_session_makes_its_requests_on_one_connection() {
     sessions.think = Some("0..2ms".parse().unwrap());
     let result = run(sessions);
     assert_all(&result, Outcome::Ok);
-    assert!(result.offered >= 300 && result.offered <= 700, "{}", result.offered);
+    // A busy client has not made all requests of its sessions when the window ends.
+    assert!(result.offered > 100 && result.offered <= 700, "{}", result.offered);
     assert_eq!(result.connections.attempted, 100, "those of the warm-up left out, as of requests");
     assert_eq!(result.latency_intended_ns.unanswered, result.in_flight_at_end, "what was due is answered");
 }
