@@ -1,6 +1,6 @@
-//! Requests per second of one client CPU: inrush load over kernel sockets, TUN and AF_XDP, wrk and h2load, each at its
-//! full speed. The server is the readiness limit, which answers faster than any server. Over HTTP/2 the clients are
-//! inrush load and h2load, with 32 streams on each connection, and the server is our own.
+//! Requests per second of one client CPU: inrush load over kernel sockets, TUN and AF_XDP, wrk, h2load and oha, each at
+//! its full speed. The server is the readiness limit, which answers faster than any server. Over HTTP/2 the clients are
+//! inrush load, h2load and oha, with 32 streams on each connection, and the server is our own.
 //!
 //! With one CPU each, the side that needs more time for a request limits both. So the promises also cover the cost of
 //! a request or a connection: the busy time of the client's CPU, packet work included, over the requests answered. The cost means

@@ -72,12 +72,20 @@ pub const HTTP2_REFERENCE: Reader = Reader {
     parse: |output| read_with(read_h2load, output),
 };
 
+const OHA: Reader = Reader {
+    name: "oha",
+    reconnects: true,
+    stack: Stack::Kernel,
+    prepare: oha,
+    parse: |output| read_with(read_oha, output),
+};
+
 /// Our client, which resumes TLS sessions. wrk does not.
 pub const OWN: Reader = ours(INRUSH, Stack::Kernel);
 
 /// All of them, in the order they are shown.
-pub const ALL: [Reader; 5] =
-    [OWN, ours(OVER_TUN, Stack::User), ours(OVER_AF_XDP, Stack::AfXdp), REFERENCE, HTTP2_REFERENCE];
+pub const ALL: [Reader; 6] =
+    [OWN, ours(OVER_TUN, Stack::User), ours(OVER_AF_XDP, Stack::AfXdp), REFERENCE, HTTP2_REFERENCE, OHA];
 
 /// The name of our client.
 pub const INRUSH: &str = "inrush load";
@@ -188,6 +196,35 @@ fn read_h2load(text: &str) -> Option<Read> {
     })
 }
 
+fn oha(task: &Task<'_>) -> Option<CommandLine> {
+    let (clients, duration) = (task.connections.to_string(), format!("{}s", task.seconds));
+    let arguments = ["-c", &clients, "-z", &duration, "--no-tui", "--output-format", "json", task.url];
+    let close = (task.after_reply == AfterReply::Close).then_some("--disable-keepalive");
+    let streams = task.streams.map(|streams| streams.to_string());
+    let http2 = streams.iter().flat_map(|streams| ["--http2", "-p", streams]);
+    let all = arguments.into_iter().chain(close).chain(http2);
+    find_program("oha").map(|program| CommandLine::new(program, all.collect::<Vec<_>>()))
+}
+
+/// Requests that it breaks off at the end of its run are no errors.
+fn read_oha(text: &str) -> Option<Read> {
+    let result: serde_json::Value = serde_json::from_str(text).ok()?;
+    let counts =
+        |of: &str| Some(result[of].as_object()?.iter().map(|(name, count)| (name.clone(), count.as_u64())));
+    let (mut requests, mut errors) = (0, 0);
+    for (status, count) in counts("statusCodeDistribution")? {
+        match status.as_str() {
+            "200" => requests += count?,
+            _ => errors += count?,
+        }
+    }
+    for (error, count) in counts("errorDistribution")? {
+        errors += if error == "aborted due to deadline" { 0 } else { count? };
+    }
+    let seconds = result["summary"]["total"].as_f64()?;
+    Some(Read { requests, requests_per_s: requests as f64 / seconds, errors })
+}
+
 /// Reads a client's figures from its output.
 fn read_with(read: fn(&str) -> Option<Read>, output: &Output) -> anyhow::Result<Read> {
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -216,6 +253,10 @@ requests: 122186 total, 122250 started, 122186 done, 122180 succeeded, 6 failed,
 status codes: 122186 2xx, 0 3xx, 0 4xx, 0 5xx
 ";
 
+    const OHA: &str = r#"{"summary": {"total": 2.0, "requestsPerSec": 62000.0},
+        "statusCodeDistribution": {"200": 120000, "404": 5},
+        "errorDistribution": {"aborted due to deadline": 64, "connection refused": 4}}"#;
+
     #[test]
     fn what_clients_print_is_read() {
         let read = Read { requests: 281_702, requests_per_s: 140_784.25, errors: 9 };
@@ -224,5 +265,7 @@ status codes: 122186 2xx, 0 3xx, 0 4xx, 0 5xx
         let read = Read { requests: 122_180, requests_per_s: 61_093.0, errors: 9 };
         assert_eq!(read_h2load(H2LOAD), Some(read));
         assert_eq!(read_h2load("finished in 2.00s"), None);
+        assert_eq!(read_oha(OHA), Some(Read { requests: 120_000, requests_per_s: 60_000.0, errors: 9 }));
+        assert_eq!(read_oha("{}"), None);
     }
 }
