@@ -58,25 +58,25 @@ pub use measurement::histograms::LONGEST;
 pub use measurement::observer::{AgentPhase, AgentStanding, Observer, Snapshot, Standing};
 pub use measurement::result::Reports;
 pub use plan::Plan;
-pub use plan::arrivals::Process;
+pub use plan::choices::arrivals::Process;
+pub use plan::choices::expected::{Expected, Statuses};
+pub use plan::choices::population::Population;
+pub use plan::choices::retry::Retry;
+pub use plan::choices::source_addresses::SourceRange;
+pub use plan::choices::tempo::Tempo;
+pub use plan::choices::tls::{ClientIdentity, KeyExchange, TlsOptions, TlsVersion, Trust};
+pub use plan::choices::workload::{
+    self, Body, DataFile, DataOrder, Field, FileError, Form, Length, Method, Replay, RequestFile, Spec, Think,
+};
 pub use plan::config::{
     AGENTS_MAX, CONNECT_TIMEOUT, Client, Close, Config, Link, Processes, REQUEST_TIMEOUT, SOURCE_NET,
     SOURCE_NET_V6, Sockets, Stack,
 };
-pub use plan::digest::Digest;
-pub use plan::expected::{Expected, Statuses};
 pub use plan::outline::{Descriptors, Hurst, Outline, Rates, SourcePorts};
-pub use plan::population::Population;
 pub use plan::preflight::{self, prepare};
-pub use plan::retry::Retry;
 pub use plan::round_trip::round_trip_warning;
-pub use plan::source_addresses::SourceRange;
-pub use plan::target::Url;
-pub use plan::target::addressing::{Addressing, ConnectTo, Family, Resolve, Target};
-pub use plan::tempo::Tempo;
-pub use plan::tls::{ClientIdentity, KeyExchange, TlsOptions, TlsVersion, Trust};
-pub use plan::window::Window;
-pub use plan::workload::{
-    self, Body, DataFile, DataOrder, Field, FileError, Form, Length, Method, Replay, RequestFile, Spec, Think,
-};
+pub use plan::terms::digest::Digest;
+pub use plan::terms::target::Url;
+pub use plan::terms::target::addressing::{Addressing, ConnectTo, Family, Resolve, Target};
+pub use plan::terms::window::Window;
 pub use usertcp::{LinkError, SourceNet};

@@ -8,45 +8,33 @@
 //!
 //! The modules, from the bottom up:
 //!
-//! - Terms: `window`, `share` (of the processes), `draws` (random numbers), `target` (the URL and its addresses), `digest` (of contents).
-//! - One setting each: `arrivals`, `workload`, `population`, `retry`, `expected`, `tls`, `source_addresses`, `tempo`.
+//! - `terms`, and `choices`, a module for each thing that the user chooses.
 //! - The whole: `config`, and `settings`, which takes it to another machine.
 //! - The plan: `requests` encodes the workload, `preflight` checks and works out, `outline` sums up, `round_trip`
 //!   warns of a connect timeout that is too short.
 
-pub(crate) mod arrivals;
+pub mod choices;
 pub(crate) mod config;
-pub(crate) mod digest;
-pub(crate) mod draws;
-pub(crate) mod expected;
 pub(crate) mod outline;
-pub(crate) mod population;
 pub mod preflight;
 pub(crate) mod requests;
-pub(crate) mod retry;
 pub(crate) mod round_trip;
 mod settings;
-pub(crate) mod share;
-pub(crate) mod source_addresses;
-pub(crate) mod target;
-pub(crate) mod tempo;
-pub(crate) mod tls;
-pub(crate) mod window;
-pub mod workload;
+pub(crate) mod terms;
 
 use std::ops::RangeInclusive;
 
 use base::Nanos;
 use usertcp::SourceNet;
 
+use choices::retry::Retry;
+use choices::source_addresses::SourceRange;
+use choices::tempo::Tempo;
+use choices::tls::Tls;
 use config::{Client, Config, Link, Processes, SOURCE_NET, SOURCE_NET_V6, Stack};
 use requests::Workload;
-use retry::Retry;
-use share::Share;
-use source_addresses::SourceRange;
-use target::addressing::Target;
-use tempo::Tempo;
-use tls::Tls;
+use terms::share::Share;
+use terms::target::addressing::Target;
 
 /// A checked run.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
 use crate::measurement::thread_metrics::failures::Example;
 use crate::measurement::verdict::LATENESS_P99_MAX;
-use crate::plan::draws::Draws;
+use crate::plan::terms::draws::Draws;
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Offers a session's requests and connects for the first of them.
@@ -233,10 +233,10 @@ mod tests {
     use crate::engine::schedule::Schedule;
     use crate::engine::transport::KernelSockets;
     use crate::engine::transport::sources::Sources;
-    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::choices::arrivals::{Lane, Process};
+    use crate::plan::choices::tempo::Tempo;
     use crate::plan::config::{Client, Config, Sockets};
     use crate::plan::preflight::prepare;
-    use crate::plan::tempo::Tempo;
     use base::{PerSecond, SimulatedClock, WallTime};
     use record::Outcomes;
     use rustix::io::Errno;

@@ -14,7 +14,7 @@ use crate::engine::retry_queue::Again;
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::{Correct, Pieces};
 use crate::measurement::thread_metrics::failures::Failures;
-use crate::plan::expected::Statuses;
+use crate::plan::choices::expected::Statuses;
 use crate::plan::requests::Workload;
 
 /// Reads of one connection in one turn; a larger reply continues in the next turn, behind the others.

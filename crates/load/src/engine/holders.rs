@@ -41,10 +41,10 @@ use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Interval;
 use crate::measurement::thread_metrics::{Held, ThreadMetrics, ThreadReport};
-use crate::plan::digest::Hasher;
-use crate::plan::draws::Draws;
-use crate::plan::population::Manner;
+use crate::plan::choices::population::Manner;
 use crate::plan::requests::RequestId;
+use crate::plan::terms::digest::Hasher;
+use crate::plan::terms::draws::Draws;
 
 /// The most pending connects of one population: half of a usual accept queue of 128.
 const PENDING_MAX: usize = 64;

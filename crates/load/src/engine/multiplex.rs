@@ -9,8 +9,8 @@ use http2::client::End;
 use super::deadlines::Deadlines;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Pieces;
-use crate::plan::digest::Hasher;
 use crate::plan::requests::RequestId;
+use crate::plan::terms::digest::Hasher;
 
 /// The HTTP/2 state of an established connection.
 pub(super) struct Multiplex {

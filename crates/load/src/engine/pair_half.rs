@@ -29,7 +29,7 @@ use crate::engine::wire::Wire;
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::thread_metrics::failures::Example;
-use crate::plan::draws::Draws;
+use crate::plan::terms::draws::Draws;
 
 /// Connections received in one turn, so that the engine reads replies in between.
 const RECEIVED_PER_TURN: usize = 256;

@@ -8,8 +8,8 @@ use crate::engine::session::story::Story;
 use crate::engine::transport::Transport;
 use crate::engine::wire::Wire;
 use crate::measurement::thread_metrics::failures::{Example, Failures};
-use crate::plan::digest::Hasher;
-use crate::plan::expected::Statuses;
+use crate::plan::choices::expected::Statuses;
+use crate::plan::terms::digest::Hasher;
 
 /// The result of one read.
 pub(crate) enum Received {

@@ -8,9 +8,9 @@ use super::{Engine, STARTS_PER_TURN};
 use crate::engine::retry_queue::Again;
 use crate::engine::schedule::Busy;
 use crate::engine::transport::Transport;
-use crate::plan::draws::Draws;
+use crate::plan::choices::retry::Retry;
 use crate::plan::requests::{RequestId, Workload};
-use crate::plan::retry::Retry;
+use crate::plan::terms::draws::Draws;
 
 impl Again {
     /// All requests that a session had left when it broke off, from the next that is due. The users of a closed loop have

@@ -5,9 +5,9 @@ use std::collections::BinaryHeap;
 
 use base::Nanos;
 
-use crate::plan::draws::Draws;
+use crate::plan::choices::retry::Retry;
 use crate::plan::requests::RequestId;
-use crate::plan::retry::Retry;
+use crate::plan::terms::draws::Draws;
 
 /// The most retries of one thread that wait for their time: about 64 MiB. A client whose retry finds no room
 /// gives up, and a counter counts it.

@@ -19,8 +19,8 @@ use std::iter::Peekable;
 
 use base::Nanos;
 
-use crate::plan::arrivals::Arrivals;
-use crate::plan::tempo::{Passage, Tempo};
+use crate::plan::choices::arrivals::Arrivals;
+use crate::plan::choices::tempo::{Passage, Tempo};
 
 /// The future sessions of one thread. All times are since the run's start.
 pub enum Schedule {
@@ -141,7 +141,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::choices::arrivals::{Lane, Process};
     use base::{Clock, PerSecond, Seed, SimulatedClock, WallTime};
     use proptest::prelude::*;
 

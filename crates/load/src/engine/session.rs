@@ -12,10 +12,10 @@ use crate::engine::wire::Wire;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Pieces;
 use crate::measurement::thread_metrics::failures::Example;
-use crate::plan::digest::Hasher;
-use crate::plan::draws::Draws;
 use crate::plan::requests::{RequestId, Workload};
-use crate::plan::window::Window;
+use crate::plan::terms::digest::Hasher;
+use crate::plan::terms::draws::Draws;
+use crate::plan::terms::window::Window;
 use detour::Detour;
 use story::Story;
 

@@ -493,7 +493,7 @@ mod tests {
     use super::*;
     use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
-    use crate::plan::tls::Trust;
+    use crate::plan::choices::tls::Trust;
     use std::num::NonZeroU32;
 
     /// A fatal alert of TLS 1.2 (RFC 5246, 7.2): the handshake has failed.

@@ -12,7 +12,7 @@ use rustls::{ClientConnection, HandshakeKind};
 
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Handshake;
-use crate::plan::tls::{HTTP2, Tls};
+use crate::plan::choices::tls::{HTTP2, Tls};
 
 /// The TLS state of one connection.
 pub(crate) struct TlsConnection {

@@ -10,7 +10,7 @@ use sys::errno::{Failure, classify};
 use crate::engine::tls::{TlsConnection, is_about_protocol};
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Handshake;
-use crate::plan::tls::Tls;
+use crate::plan::choices::tls::Tls;
 
 /// A connection to the target, or an attempt at one.
 pub(crate) struct Wire<S> {

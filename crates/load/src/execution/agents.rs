@@ -15,7 +15,7 @@ use crate::measurement::observer::Snapshot;
 use crate::measurement::result::Reports;
 use crate::measurement::series::point;
 use crate::plan::Plan;
-use crate::plan::share::Share;
+use crate::plan::terms::share::Share;
 
 /// The end of an agent's share.
 pub struct AgentEnd {

@@ -34,7 +34,7 @@ use crate::execution::threads::Start;
 use crate::measurement::observer::Observer;
 use crate::measurement::result::Reports;
 use crate::plan::Plan;
-use crate::plan::share::Share;
+use crate::plan::terms::share::Share;
 
 /// From now to the run's start, so that the parts are ready for the first session; the second value is added
 /// for each part.

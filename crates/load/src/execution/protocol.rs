@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::execution::run::ThreadInterval;
 use crate::measurement::result::Reports;
-use crate::plan::share::Share;
+use crate::plan::terms::share::Share;
 
 /// The message that makes a process a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

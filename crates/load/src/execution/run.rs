@@ -22,9 +22,9 @@ use crate::measurement::observer::{AgentStanding, Observer};
 use crate::measurement::recorder::Interval;
 use crate::measurement::result::{Reports, result};
 use crate::plan::Plan;
-use crate::plan::arrivals::Lane;
-use crate::plan::share::Share;
-use crate::plan::tls::Tls;
+use crate::plan::choices::arrivals::Lane;
+use crate::plan::choices::tls::Tls;
+use crate::plan::terms::share::Share;
 
 /// From now to the run's start, so that the threads are ready for the first session.
 const HEAD_START: Nanos = Nanos::from_millis(5);

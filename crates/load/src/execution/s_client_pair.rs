@@ -31,7 +31,7 @@ use crate::execution::threads::{Start, run_handler};
 use crate::measurement::observer::Observer;
 use crate::measurement::result::Reports;
 use crate::plan::Plan;
-use crate::plan::share::Share;
+use crate::plan::terms::share::Share;
 
 /// From now to the run's start, so that the handler is ready for the first connection.
 const HEAD_START: Nanos = Nanos::from_millis(200);
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::measurement::observer::Snapshot;
-    use crate::plan::arrivals::Process;
+    use crate::plan::choices::arrivals::Process;
     use crate::plan::config::{Client, Config, Processes, Sockets};
     use crate::plan::preflight::prepare;
 

@@ -17,12 +17,12 @@ use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
 use crate::measurement::thread_metrics::ThreadReport;
 use crate::plan::Plan;
-use crate::plan::arrivals::Lane;
+use crate::plan::choices::arrivals::Lane;
+use crate::plan::choices::population::Manner;
 use crate::plan::config::Client;
-use crate::plan::draws::Draws;
-use crate::plan::population::Manner;
-use crate::plan::share::Share;
-use crate::plan::window::Window;
+use crate::plan::terms::draws::Draws;
+use crate::plan::terms::share::Share;
+use crate::plan::terms::window::Window;
 
 /// The clock of a run and its start on that clock.
 #[derive(Clone, Copy)]

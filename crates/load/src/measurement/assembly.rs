@@ -14,8 +14,8 @@ use crate::measurement::observer::{Observer, Snapshot, Standing};
 use crate::measurement::recorder::Interval;
 use crate::measurement::series::{Series, point};
 use crate::measurement::verdict;
-use crate::plan::population::Population;
-use crate::plan::window::Window;
+use crate::plan::choices::population::Population;
+use crate::plan::terms::window::Window;
 
 /// The figures of a run in progress.
 pub(crate) struct Assembly {

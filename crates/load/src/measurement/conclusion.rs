@@ -4,7 +4,7 @@ use base::Nanos;
 use base::digits::rate;
 use record::{Latency, LoadResult, Outcome, Verdict};
 
-use crate::plan::expected::{Expected, Statuses};
+use crate::plan::choices::expected::{Expected, Statuses};
 
 /// The share of the replies from which the line names those to requests of the warm-up.
 const SHOWN: f64 = 0.01;

@@ -5,7 +5,7 @@
 //! more requests: in an open loop the rest of them fall due all the same, by their think times, and share the outcome that
 //! ended the session. A closed-loop client makes a request only after the reply before it, so its session has no rest.
 //!
-//! A retried request is offered again and gets a new account ([`crate::plan::retry`]). It counts among all requests
+//! A retried request is offered again and gets a new account ([`crate::plan::choices::retry`]). It counts among all requests
 //! like any other, and also among the retries.
 //!
 //! Invariant: `offered = sum of outcomes + in flight`, once every account has been closed, of all requests
@@ -157,7 +157,7 @@ pub(crate) fn named(counts: &[u64; Outcome::ALL.len()]) -> Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::window::Window;
+    use crate::plan::terms::window::Window;
     use base::Nanos;
     use proptest::prelude::*;
 

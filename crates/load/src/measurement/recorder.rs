@@ -19,7 +19,7 @@ use rustls::NamedGroup;
 use serde::{Deserialize, Serialize};
 
 use crate::measurement::histograms::{compact, exact};
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 /// A completed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

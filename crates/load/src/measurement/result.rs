@@ -13,9 +13,9 @@ use crate::measurement::thread_metrics::ThreadReport;
 use crate::measurement::thread_metrics::named::Named;
 use crate::measurement::verdict::{self, Evidence, LATENESS_P99_MAX};
 use crate::plan::Plan;
-use crate::plan::expected::Statuses;
-use crate::plan::population::Population;
-use crate::plan::share::Share;
+use crate::plan::choices::expected::Statuses;
+use crate::plan::choices::population::Population;
+use crate::plan::terms::share::Share;
 
 /// The reports of all threads: the lanes together, each population, and the first TLS failure. Reports of
 /// several processes add up.

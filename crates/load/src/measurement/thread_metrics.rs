@@ -12,7 +12,7 @@ use record::load::Connections;
 
 use crate::measurement::ledger::{Account, Ledger};
 use crate::measurement::recorder::{Interval, Recorder, Totals};
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 use failures::Failures;
 use named::Named;
 

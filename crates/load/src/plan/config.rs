@@ -9,16 +9,16 @@ use base::{Nanos, PerSecond, Seed, UnitError};
 use serde::{Deserialize, Serialize};
 use usertcp::SourceNet;
 
-use crate::plan::arrivals::Process;
-use crate::plan::expected::Expected;
-use crate::plan::population::Population;
-use crate::plan::retry::Retry;
-use crate::plan::source_addresses::SourceRange;
-use crate::plan::target::Url;
-use crate::plan::target::addressing::Addressing;
-use crate::plan::tls::TlsOptions;
-use crate::plan::window::Window;
-use crate::plan::workload::{DataFile, DataOrder, Form, Length, RequestFile, Spec, Think};
+use crate::plan::choices::arrivals::Process;
+use crate::plan::choices::expected::Expected;
+use crate::plan::choices::population::Population;
+use crate::plan::choices::retry::Retry;
+use crate::plan::choices::source_addresses::SourceRange;
+use crate::plan::choices::tls::TlsOptions;
+use crate::plan::choices::workload::{DataFile, DataOrder, Form, Length, RequestFile, Spec, Think};
+use crate::plan::terms::target::Url;
+use crate::plan::terms::target::addressing::Addressing;
+use crate::plan::terms::window::Window;
 
 /// The default connect timeout: above any round trip, below the kernel's first retransmission (1 s), so that
 /// an attempt is one SYN (Banga 1997, section 4.2).

@@ -6,12 +6,12 @@ use base::Nanos;
 use serde::Serialize;
 
 use crate::plan::Plan;
-use crate::plan::arrivals::Lane;
+use crate::plan::choices::arrivals::Lane;
+use crate::plan::choices::population::Population;
+use crate::plan::choices::source_addresses::SourceRange;
 use crate::plan::config::Client;
-use crate::plan::population::Population;
 use crate::plan::preflight::DESCRIPTORS_ASIDE;
-use crate::plan::source_addresses::SourceRange;
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 /// The schema that this version writes.
 const SCHEMA: &str = "inrush.load-plan/1";

@@ -13,14 +13,14 @@ use sys::descriptors;
 
 use crate::error::LoadError;
 use crate::plan::Plan;
+use crate::plan::choices::population::Population;
+use crate::plan::choices::source_addresses::{self, SourceRange, TIME_WAIT};
+use crate::plan::choices::tempo::Tempo;
+use crate::plan::choices::tls::Tls;
+use crate::plan::choices::workload::{Length, Think};
 use crate::plan::config::{Client, Close, Config, PROCESSES_MAX, Processes, Sockets, Stack};
-use crate::plan::population::Population;
 use crate::plan::requests::Workload;
-use crate::plan::source_addresses::{self, SourceRange, TIME_WAIT};
-use crate::plan::tempo::Tempo;
-use crate::plan::tls::Tls;
-use crate::plan::window::Window;
-use crate::plan::workload::{Length, Think};
+use crate::plan::terms::window::Window;
 pub use refusals::{RATE_UNASKED, check_threads_here};
 use refusals::{
     check_conduct, check_connections, check_http2, check_pair, check_populations, check_requests,
@@ -241,7 +241,7 @@ fn port_warning(plan: &Plan, connections: f64, ports: &RangeInclusive<u16>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::arrivals::Process;
+    use crate::plan::choices::arrivals::Process;
     use std::num::NonZeroU32;
 
     pub(super) fn open(url: &str, rate: f64) -> Config {

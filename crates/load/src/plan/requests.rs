@@ -27,10 +27,10 @@ use bytes::Bytes;
 use http1::client::{RequestHead, encode_request};
 
 use crate::error::LoadError;
+use crate::plan::choices::expected::Statuses;
+use crate::plan::choices::workload::{Definition, Form, Length, RequestFile, Think};
 use crate::plan::config::{Client, Config};
-use crate::plan::draws::Draws;
-use crate::plan::expected::Statuses;
-use crate::plan::workload::{Definition, Form, Length, RequestFile, Think};
+use crate::plan::terms::draws::Draws;
 use arena::Arena;
 use parts::Parts;
 pub(crate) use script::{Script, Step};
@@ -403,8 +403,8 @@ fn shares(weights: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::plan::choices::workload::Spec;
     use crate::plan::config::Client;
-    use crate::plan::workload::Spec;
     use std::num::NonZeroU32;
 
     fn config(urls: &[&str], spec: Spec) -> Config {

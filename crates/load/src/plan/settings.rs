@@ -11,16 +11,16 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::plan::arrivals::Process;
+use crate::plan::choices::arrivals::Process;
+use crate::plan::choices::expected::Statuses;
+use crate::plan::choices::population::Population;
+use crate::plan::choices::retry::Retry;
+use crate::plan::choices::tls::Trust;
+use crate::plan::choices::workload::{Body, Field, Length, Method, Spec, Think};
 use crate::plan::config::Sockets;
-use crate::plan::digest::Digest;
-use crate::plan::expected::Statuses;
-use crate::plan::population::Population;
-use crate::plan::retry::Retry;
-use crate::plan::target::Url;
-use crate::plan::target::addressing::{ConnectTo, Resolve};
-use crate::plan::tls::Trust;
-use crate::plan::workload::{Body, Field, Length, Method, Spec, Think};
+use crate::plan::terms::digest::Digest;
+use crate::plan::terms::target::Url;
+use crate::plan::terms::target::addressing::{ConnectTo, Resolve};
 
 /// The beginnings of texts that name a file, beside those of arrival processes.
 const FILES: [&str; 3] = ["urls:", "unix:", "@"];
@@ -89,9 +89,9 @@ mod tests {
     use base::{Nanos, PerSecond};
 
     use super::*;
+    use crate::plan::choices::tls::{KeyExchange, TlsVersion};
     use crate::plan::config::{Client, Config, Processes};
-    use crate::plan::target::addressing::Family;
-    use crate::plan::tls::{KeyExchange, TlsVersion};
+    use crate::plan::terms::target::addressing::Family;
 
     fn config() -> Config {
         let arrivals = "on-off:6,5%,10s".parse().unwrap();

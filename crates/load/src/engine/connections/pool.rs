@@ -182,9 +182,9 @@ mod tests {
     use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
     use crate::plan::Plan;
-    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::choices::arrivals::{Lane, Process};
+    use crate::plan::choices::tempo::Tempo;
     use crate::plan::config::{Client, Sockets};
-    use crate::plan::tempo::Tempo;
 
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 

@@ -11,7 +11,7 @@ use crate::engine::connect::connect_failure;
 use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::transport::Transport;
 use crate::measurement::recorder::Correct;
-use crate::plan::population::Manner;
+use crate::plan::choices::population::Manner;
 
 /// The bytes that a slow client moves at a time, and the time between two portions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,8 +188,8 @@ mod tests {
     use crate::engine::Settings;
     use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
-    use crate::plan::draws::Draws;
-    use crate::plan::tls::Trust;
+    use crate::plan::choices::tls::Trust;
+    use crate::plan::terms::draws::Draws;
     use proptest::prelude::*;
 
     #[test]

@@ -8,7 +8,7 @@
 
 use http1::client::{Part, field};
 
-use crate::plan::target::Url;
+use crate::plan::terms::target::Url;
 
 /// The most redirects of one request: as in Go's client; browsers allow 20.
 const HOPS_MAX: u32 = 10;

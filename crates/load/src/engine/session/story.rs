@@ -8,9 +8,9 @@ mod jar;
 use base::WallTime;
 use http1::client::{Part, field};
 
-use crate::plan::draws::Draws;
+use crate::plan::choices::workload::Capture;
 use crate::plan::requests::{RequestId, Script, Step, Values};
-use crate::plan::workload::Capture;
+use crate::plan::terms::draws::Draws;
 use jar::Jar;
 
 /// The most bytes of a reply's content that are kept. A value behind them is not found.

@@ -15,9 +15,9 @@ use rustls::{NamedGroup, ServerConnection, StreamOwned};
 
 use crate::engine::transport::KernelSockets;
 use crate::engine::transport::sources::Sources;
+use crate::plan::choices::tls::{KeyExchange, TlsOptions, TlsVersion, Trust};
 use crate::plan::config::Close;
-use crate::plan::target::addressing::Target;
-use crate::plan::tls::{KeyExchange, TlsOptions, TlsVersion, Trust};
+use crate::plan::terms::target::addressing::Target;
 
 fn sockets() -> KernelSockets {
     let nobody = Target::Internet(vec!["127.0.0.1:1".parse().unwrap()]);

@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Event, Transport};
 use crate::engine::transport::sources::{Destinations, Sources, connect_again};
 use crate::error::LoadError;
-use crate::plan::target::addressing::Target;
+use crate::plan::terms::target::addressing::Target;
 
 /// The token of the connecting set inside the other set. No connection has this token: the generations of
 /// living slab places are odd, and the places end far below.

@@ -17,7 +17,7 @@ use usertcp::link::{AfXdp, Tun};
 use crate::error::LoadError;
 use crate::plan::Plan;
 use crate::plan::config::{Link, Stack};
-use crate::plan::share::Share;
+use crate::plan::terms::share::Share;
 
 /// A link of either kind.
 pub(crate) enum AnyLink {

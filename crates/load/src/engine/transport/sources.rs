@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::plan::Plan;
+use crate::plan::choices::source_addresses::SourceRange;
 use crate::plan::config::Close;
-use crate::plan::source_addresses::SourceRange;
-use crate::plan::target::addressing::Target;
+use crate::plan::terms::target::addressing::Target;
 
 /// The addresses of the target, all of one family.
 pub(crate) struct Destinations {

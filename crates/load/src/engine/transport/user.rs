@@ -230,10 +230,10 @@ mod tests {
     use super::*;
     use crate::engine::schedule::Schedule;
     use crate::engine::{Engine, Settings};
-    use crate::plan::arrivals::{Lane, Process};
+    use crate::plan::choices::arrivals::{Lane, Process};
+    use crate::plan::choices::tempo::Tempo;
     use crate::plan::config::{self, Client, Sockets};
     use crate::plan::preflight::prepare;
-    use crate::plan::tempo::Tempo;
     use base::{Clock, PerSecond, SimulatedClock, WallTime};
     use record::Outcome;
     use usertcp::frame::{Arriving, Leaving};

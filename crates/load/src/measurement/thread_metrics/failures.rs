@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use http1::client::{Part, field};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::expected::Statuses;
+use crate::plan::choices::expected::Statuses;
 
 /// The most statuses with an example.
 const STATUSES_MAX: usize = 16;

@@ -9,13 +9,13 @@ use std::thread::available_parallelism;
 use base::{Nanos, PerSecond};
 
 use crate::error::LoadError;
+use crate::plan::choices::population::Population;
+use crate::plan::choices::retry::Retry;
+use crate::plan::choices::workload::{Field, Length, Spec};
 use crate::plan::config::{AGENT_THREADS_MAX, Client, Config, Link, Processes, Stack, THREADS_PER_CPU};
-use crate::plan::population::Population;
 use crate::plan::requests::Workload;
-use crate::plan::retry::Retry;
-use crate::plan::target;
-use crate::plan::target::addressing::Target;
-use crate::plan::workload::{Field, Length, Spec};
+use crate::plan::terms::target;
+use crate::plan::terms::target::addressing::Target;
 
 /// The highest rate of requests per second to a public address without `own_this_server`.
 pub const RATE_UNASKED: PerSecond = PerSecond(100.0);

@@ -1,7 +1,7 @@
 //! The parts of one request of a file, completed from the run's URL and flags.
 
+use crate::plan::choices::workload::{Address, Content, Definition, Field};
 use crate::plan::config::Config;
-use crate::plan::workload::{Address, Content, Definition, Field};
 
 /// The parts of a request, as texts.
 pub(super) struct Parts<'a> {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::parts::Parts;
 use super::text::{Place, Text, Values};
 use super::{Choice, RequestId};
+use crate::plan::choices::workload::{Capture, Content, Data, DataOrder, OWN_NAMES, Session, Think};
 use crate::plan::config::Config;
-use crate::plan::draws::Draws;
-use crate::plan::workload::{Capture, Content, Data, DataOrder, OWN_NAMES, Session, Think};
+use crate::plan::terms::draws::Draws;
 
 /// The texts of one request, and what its reply must have and gives to later ones.
 #[derive(Debug)]

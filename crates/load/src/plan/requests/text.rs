@@ -6,8 +6,8 @@
 
 use base::WallTime;
 
-use crate::plan::draws::Draws;
-use crate::plan::workload::{Data, OWN_NAMES};
+use crate::plan::choices::workload::{Data, OWN_NAMES};
+use crate::plan::terms::draws::Draws;
 
 /// The bounds of `{{random}}` without bounds of its own.
 const RANDOM: (u64, u64) = (0, 999_999_999);

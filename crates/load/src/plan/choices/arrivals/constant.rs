@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::{Nanos, PerSecond, Seed};
 
 use super::{ArrivalProcess, Arrivals, Kind, Lane};
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "constant",

@@ -17,7 +17,7 @@ use base::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LoadError;
-use crate::plan::target::{Url, is_private};
+use crate::plan::terms::target::{Url, is_private};
 
 /// The most addresses that a description of the target names.
 const SHOWN_MAX: usize = 3;

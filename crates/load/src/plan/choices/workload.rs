@@ -20,8 +20,8 @@ use std::str::FromStr;
 
 use base::Nanos;
 
-use crate::plan::draws::Draws;
-use crate::plan::target::Url;
+use crate::plan::terms::draws::Draws;
+use crate::plan::terms::target::Url;
 pub(crate) use data::{Data, OWN_NAMES};
 pub(crate) use file::{Address, Capture, Content, Definition, Session};
 pub use file::{DataFile, DataOrder, FileError, Replay, RequestFile};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use base::{Nanos, PerSecond, Seed};
 
 use super::{ArrivalProcess, Arrivals, Kind, Lane};
-use crate::plan::window::Window;
-use crate::plan::workload::Replay;
-use crate::plan::workload::recorded_time::{logged, spread};
+use crate::plan::choices::workload::Replay;
+use crate::plan::choices::workload::recorded_time::{logged, spread};
+use crate::plan::terms::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "trace:FILE",

@@ -7,7 +7,7 @@ use base::{Nanos, PerSecond, Seed};
 
 use super::profile::{Piece, Profile};
 use super::{ArrivalProcess, Arrivals, Kind, Lane, parse_rate};
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "ramp:FROM..TO",

@@ -50,8 +50,8 @@ fn slope(points: &[(f64, f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::arrivals::poisson::Poisson;
-    use crate::plan::arrivals::{ArrivalProcess, Lane};
+    use crate::plan::choices::arrivals::poisson::Poisson;
+    use crate::plan::choices::arrivals::{ArrivalProcess, Lane};
     use base::{PerSecond, Seed};
 
     #[test]

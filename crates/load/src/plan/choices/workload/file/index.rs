@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
 use super::{Position, Session, log};
-use crate::plan::workload::recorded_time::spread;
+use crate::plan::choices::workload::recorded_time::spread;
 
 /// The longest line.
 const LINE_MAX: u64 = 16 << 20;

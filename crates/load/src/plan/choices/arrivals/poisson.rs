@@ -9,7 +9,7 @@ use rand::RngExt;
 use rand_distr::Exp1;
 
 use super::{ArrivalProcess, Arrivals, Kind, Lane, random_excess};
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "poisson",

@@ -4,7 +4,7 @@
 //! completion: `index` sorts the entries, and spreads the entries of one second evenly over that second.
 
 use super::{Address, Definition, Position, Session};
-use crate::plan::workload::recorded_time::logged;
+use crate::plan::choices::workload::recorded_time::logged;
 
 /// Returns true if a file's first line is one of an access log.
 pub(super) fn is_log(line: &str) -> bool {
@@ -17,7 +17,8 @@ pub(super) fn is_log(line: &str) -> bool {
 /// The line is not a line of an access log.
 pub(super) fn session(line: usize, text: &str) -> Result<Option<Session>, String> {
     let refuse = || {
-        "it is none of an access log: expected [10/Oct/2000:13:55:36 -0700] \"GET /PATH HTTP/1.1\"".to_owned()
+        "it is not a line of an access log: expected [10/Oct/2000:13:55:36 -0700] \"GET /PATH HTTP/1.1\""
+            .to_owned()
     };
     let time = logged(text).ok_or_else(refuse)?;
     let request = text.split('"').nth(1).ok_or_else(refuse)?;
@@ -67,7 +68,7 @@ mod tests {
     fn lines_of_no_log_are_named() {
         for text in ["GET /", "[10/Oct/2000:13:55:36 -0700] GET /"] {
             let told = session(2, text).unwrap_err();
-            assert!(told.starts_with("it is none of an access log"), "{told}");
+            assert!(told.starts_with("it is not a line of an access log"), "{told}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Deviation: SPECweb99 names the first file of a class `classC_0`, and it is the smallest; so does this set.
 
-use crate::plan::draws::Draws;
+use crate::plan::terms::draws::Draws;
 
 /// The default number of directories: 20, about 100 MB.
 pub const DIRECTORIES: u32 = 20;
@@ -53,8 +53,8 @@ pub(super) fn session_length(draws: &mut Draws) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::choices::workload::Spec;
     use crate::plan::requests::tests;
-    use crate::plan::workload::Spec;
 
     /// The sum of (observed - expected)^2 / expected.
     fn chi_square(observed: &[u64], shares: &[f64]) -> f64 {

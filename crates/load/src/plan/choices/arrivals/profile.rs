@@ -7,7 +7,7 @@
 use base::{Nanos, PerSecond};
 
 use super::Lane;
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 /// A stretch of time in which the rate is constant or changes linearly.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -26,8 +26,8 @@ use serde::Deserialize;
 use super::Think;
 use super::data::Data;
 use super::form::{Field, Method};
-use crate::plan::expected::Statuses;
-use crate::plan::target::Url;
+use crate::plan::choices::expected::Statuses;
+use crate::plan::terms::target::Url;
 use index::Index;
 
 /// A file of requests, read and checked.

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use base::{Limit, Nanos};
 use record::Outcome;
 
-use crate::plan::draws::Draws;
+use crate::plan::terms::draws::Draws;
 
 /// The default number of retries of one request.
 const MOST: Limit = Limit::AtMost(3);

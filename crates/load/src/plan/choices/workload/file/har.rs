@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::{Address, Content, Definition, Field, Position, Session};
-use crate::plan::target::Url;
-use crate::plan::workload::recorded_time::timestamp;
+use crate::plan::choices::workload::recorded_time::timestamp;
+use crate::plan::terms::target::Url;
 
 /// Fields that the run's own connections have, or that the generator writes itself.
 const OWN_FIELDS: [&str; 8] = [

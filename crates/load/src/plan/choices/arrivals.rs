@@ -32,8 +32,8 @@ use std::sync::Arc;
 
 use base::{Nanos, PerSecond, Seed};
 
-use crate::plan::window::Window;
-use crate::plan::workload::Replay;
+use crate::plan::choices::workload::Replay;
+use crate::plan::terms::window::Window;
 pub use error::NotAProcess;
 
 /// All processes.

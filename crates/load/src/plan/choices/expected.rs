@@ -8,7 +8,7 @@ use base::Nanos;
 use http1::client::Reply;
 use record::Outcome;
 
-use crate::plan::digest::{Digest, Hasher};
+use crate::plan::terms::digest::{Digest, Hasher};
 
 /// The properties that a reply must have.
 #[derive(Clone, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]

@@ -18,7 +18,7 @@ use base::{Nanos, PerSecond, Rng, Seed};
 use rand::RngExt;
 
 use super::{ArrivalProcess, Arrivals, Kind, Lane, random_excess};
-use crate::plan::window::Window;
+use crate::plan::terms::window::Window;
 
 pub(super) const KIND: Kind = Kind {
     form: "pareto:ALPHA",
@@ -182,7 +182,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::arrivals::hurst::hurst;
+    use crate::plan::choices::arrivals::hurst::hurst;
 
     const ALONE: Lane = Lane { index: 0, count: 1 };
 

@@ -24,7 +24,7 @@ use std::str::FromStr;
 
 use base::{Bytes, Nanos};
 
-use crate::plan::workload::{COLD, HOT, Length, Think};
+use crate::plan::choices::workload::{COLD, HOT, Length, Think};
 
 /// Clients of one kind and their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
