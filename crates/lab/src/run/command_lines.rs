@@ -190,7 +190,9 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     let mut arguments = vec!["load".to_owned()];
     let scheme = if offer.tls { "https" } else { "http" };
     arguments.extend(paths.iter().map(|path| format!("{scheme}://{}{path}", offer.address)));
-    arguments.extend(offer.tls.then(|| "--insecure".to_owned()));
+    if offer.tls {
+        arguments.extend(tls_flags(load));
+    }
     let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
     if let Some(rate) = requests_per_s(load, axes, offer)? {
         let sessions = rate / requests_per_session(&workload, length.as_deref())?;
@@ -212,6 +214,16 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     }
     arguments.extend(all_filled(&load.flags, axes));
     Ok(LoadRun { arguments, stack: load.stack, time: offer.time, outage: load.outage })
+}
+
+/// Returns the flags of a load under TLS. All servers get the key exchange that all have: the hybrid would give more work
+/// to the servers that know it, and to the generator beside them (docs/decisions/0075).
+fn tls_flags(load: &LoadSpec) -> Vec<String> {
+    let mut flags = vec!["--insecure".to_owned()];
+    if !load.flags.iter().any(|flag| flag == "--key-exchange") {
+        flags.extend(["--key-exchange", "classical"].map(str::to_owned));
+    }
+    flags
 }
 
 fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f64>, String> {
@@ -310,6 +322,19 @@ mod tests {
         assert!(!arguments(0.0).contains("--rate") && !arguments(0.0).contains("idle"), "{}", arguments(0.0));
         assert!(arguments(0.0).ends_with("--population cold:30 --client closed --sockets 0"));
         assert!(arguments(6000.0).contains("--population idle:6000"));
+    }
+
+    #[test]
+    fn tls_load_offers_a_key_exchange_that_all_have() {
+        let arguments = |flags: &str| {
+            let spec = spec(&format!("name = 'a'\nrate = '9'\nflags = [{flags}]"));
+            load(&spec, &axes(&[]), Offer { tls: true, ..offer(None) }).unwrap().arguments.join(" ")
+        };
+        let usual = arguments("");
+        assert!(usual.starts_with("load https://10.77.0.1:80/index.html --insecure"), "{usual}");
+        assert!(usual.contains("--key-exchange classical"), "{usual}");
+        let hybrid = arguments("'--key-exchange', 'hybrid'");
+        assert!(hybrid.ends_with("--key-exchange hybrid") && !hybrid.contains("classical"), "{hybrid}");
     }
 
     #[test]
