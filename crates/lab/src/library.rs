@@ -52,6 +52,7 @@ const OWN: &[Known] = known![
     "fleet-outage",
     "fleet-smped",
     "guard-apps",
+    "guard-calm",
     "guard-harm",
     "overload-calm",
     "overload-echo",

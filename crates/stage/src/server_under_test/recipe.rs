@@ -104,11 +104,13 @@ fn value_of(flags: &[String], flag: &str) -> Option<String> {
 pub fn guard(server: SocketAddr, flags: &[String]) -> Result<Recipe, StartError> {
     let program = sys::process::this_program().map_err(|error| StartError::Io("find this program", error))?;
     let own = ["guard".to_owned(), server.to_string()];
+    let observes = flags.iter().any(|flag| flag == "--observe");
+    let says = if observes { "observing " } else { "guarding " };
     Ok(Recipe {
         program,
         arguments: own.iter().chain(flags).map(OsString::from).collect(),
         environment: Vec::new(),
-        readiness: Readiness::Says(server, "guarding ".to_owned()),
+        readiness: Readiness::Says(server, says.to_owned()),
         folder: None,
         asked: Asked::default(),
     })
