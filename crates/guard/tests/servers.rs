@@ -1,43 +1,15 @@
 //! The guard beside servers that somebody else wrote, where they are installed: what it counts, and that it follows them
 //! through restarts and reloads.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use base::{Clock, Nanos, RealClock};
-use guard::{Guard, GuardError, HookChoice, Place, Server, Settings, SignalChoice, Status, Wanted};
+use common::{PATIENCE, guard, tick_until};
+use guard::{Guard, GuardError, Place, Server, Settings, SignalChoice, Status, Wanted};
 use sys::process::{Child, Program, Streams, find_program};
-
-/// The time that anything here may take.
-const PATIENCE: Nanos = Nanos::from_secs(60);
-
-/// Guards an address by what the machine allows, or prints why not.
-fn guard(address: SocketAddr, signal: SignalChoice) -> Option<Guard> {
-    let place = Place::find(&Server::AtAddress, Some(address.to_string().parse().unwrap())).unwrap();
-    let wanted = Wanted { signal, hook: Some(HookChoice::Auto), ..Wanted::default() };
-    let settings = Settings { target: Nanos::from_millis(20), wanted };
-    match Guard::open(place, settings, RealClock::new().now()) {
-        Ok(guard) => Some(guard),
-        Err(error @ GuardError::NoListener { .. }) => panic!("{error}"),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
-/// Ticks until `done`, and returns the lines that the guard has said.
-fn tick_until(guard: &mut Guard, mut done: impl FnMut(&Status) -> bool) -> Vec<String> {
-    let clock = RealClock::new();
-    let until = clock.now() + PATIENCE;
-    let mut lines = Vec::new();
-    while !done(&guard.status()) {
-        assert!(clock.now() < until, "it never came to that: {:?} {lines:?}", guard.status());
-        sys::poll::wait(&mut [], Some(Nanos::from_millis(2))).unwrap();
-        lines.extend(guard.tick(clock.now()).iter().map(ToString::to_string));
-    }
-    lines
-}
 
 /// A port that is free now.
 fn free_port() -> u16 {

@@ -341,6 +341,67 @@ fn killed_guard_starts_again_with_a_sink() {
     }
 }
 
+/// A group of processes whose memory has a limit, in the hierarchy of cgroup v1. Goes with this value.
+struct LimitedMemory(std::path::PathBuf);
+
+impl LimitedMemory {
+    /// The group, or the printed reason why there is none.
+    fn create(bytes: u64) -> Option<LimitedMemory> {
+        let name = format!("inrush-test-{}", std::process::id());
+        let group = std::path::Path::new("/sys/fs/cgroup/memory").join(name);
+        if let Err(error) = std::fs::create_dir(&group) {
+            println!("skipped: no memory hierarchy of cgroup v1: {error}");
+            return None;
+        }
+        std::fs::write(group.join("memory.limit_in_bytes"), bytes.to_string()).unwrap();
+        Some(LimitedMemory(group))
+    }
+
+    /// Takes a process in. What it allocates from now on counts.
+    fn take(&self, id: impl std::fmt::Display) {
+        std::fs::write(self.0.join("cgroup.procs"), id.to_string()).unwrap();
+    }
+
+    /// Processes that the kernel killed for want of memory.
+    fn killed(&self) -> u64 {
+        let text = std::fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for LimitedMemory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn guard_without_memory_admits_and_starts_again() {
+    if is_missing("a sink") {
+        return;
+    }
+    let Some(memory) = LimitedMemory::create(64 << 20) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut guard = Running::start(&[&address.to_string(), "--hook=sink", "--signal=queue"]);
+    guard.line("confined");
+    let controller = guard.controller().as_raw_nonzero();
+    memory.take(controller);
+    // The kernel kills this one first.
+    std::fs::write(format!("/proc/{controller}/oom_score_adj"), "1000").unwrap();
+    // A line without an end, which the program must keep whole.
+    let script = format!("echo $$ > {}/cgroup.procs; exec tail /dev/zero", memory.0.display());
+    let mut glutton = Program::new("/bin/sh").arguments(["-c", &script]).start().unwrap();
+    while glutton.wait(Nanos::SECOND).unwrap().is_none() {}
+    assert_eq!(memory.killed(), 2, "the guard, and what took the memory");
+    guard.line("the guard was killed, and everything is admitted");
+    TcpStream::connect(address).unwrap();
+    guard.line("guarding");
+    guard.line("confined");
+    guard.starter.kill().unwrap();
+    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+}
+
 #[test]
 fn started_server_keeps_the_rights_of_its_user() {
     if is_missing("a guard that gives up rights") {

@@ -1,0 +1,106 @@
+//! What a guard stands on goes and comes back: its devices, and the listeners of a group.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+
+use common::{guard_with, tick_until, tick_until_said};
+use guard::{HookChoice, SignalChoice, Status};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, connect, socket_with, sockopt};
+use sys::netlink::Route;
+use sys::netns::NetworkNamespace;
+
+const DEVICE: &str = "veth9";
+
+/// A network namespace, or the printed reason why there is none.
+fn namespace() -> Option<NetworkNamespace> {
+    NetworkNamespace::create()
+        .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
+        .ok()
+}
+
+/// A device with an address, whose other end is a namespace of its own. Both end with that.
+fn device() -> Option<NetworkNamespace> {
+    let there = namespace()?;
+    let mut here = Route::open().unwrap();
+    here.create_veth(DEVICE, there.as_fd(), DEVICE).unwrap();
+    let link = here.link_index(DEVICE).unwrap();
+    here.add_address(link, Ipv4Addr::new(10, 87, 0, 1), 24).unwrap();
+    here.set_up(link).unwrap();
+    Some(there)
+}
+
+#[test]
+fn device_of_a_listener_goes_and_returns() {
+    let Some(server) = namespace() else { return };
+    let inside = server.enter(|| {
+        Route::open().unwrap().set_up(1).unwrap();
+        let first = device()?;
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut guard = guard_with(address, SignalChoice::Queue, HookChoice::Tc)?;
+        assert!(guard.description().contains(DEVICE), "{}", guard.description());
+        drop(first);
+        tick_until_said(&mut guard, &format!("{DEVICE} is gone"));
+        let local = (Ipv4Addr::LOCALHOST, address.port());
+        TcpStream::connect(local).expect("the other device's clients are admitted");
+        let second = device()?;
+        tick_until_said(&mut guard, &format!("{DEVICE} is new, and has tc"));
+        assert_eq!(guard.status().state, "open");
+        guard.close();
+        Some((second, listener))
+    });
+    drop(inside);
+}
+
+/// A listener of a group. Its kernel gives each member its share of the connections.
+fn member(address: SocketAddr) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    sockopt::set_socket_reuseport(&socket, true).unwrap();
+    rustix::net::bind(&socket, &address).unwrap();
+    rustix::net::listen(&socket, 4096).unwrap();
+    socket
+}
+
+/// Begins to connect.
+fn client(address: SocketAddr) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    let _ = connect(&socket, &address);
+    socket
+}
+
+#[test]
+fn group_is_guarded_as_one_server() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let members = [(); 3].map(|()| member(address));
+    let Some(mut guard) = guard_with(address, SignalChoice::Queue, HookChoice::Cgroup) else { return };
+    assert_eq!(guard.status().listeners, members.len());
+    // Nobody accepts: they wait in all queues together, and the guard begins to refuse.
+    let mut clients = Vec::new();
+    let refuses = |status: &Status| {
+        if status.refused == 0 {
+            clients.push(client(address));
+        }
+        status.refused > 0
+    };
+    tick_until(&mut guard, refuses);
+    let depths = members.each_ref().map(|member| sys::socket::accept_queue(member.as_fd()).unwrap().depth);
+    assert!(depths.iter().all(|depth| *depth > 0), "{depths:?}");
+    assert_eq!(guard.status().queue_depth, depths.iter().sum::<u32>(), "of all members");
+    // Everybody is accepted: the queue is over, and so is the refusal.
+    tick_until(&mut guard, |status| {
+        for member in &members {
+            while accept_with(member, SocketFlags::CLOEXEC).is_ok() {}
+        }
+        status.state == "open"
+    });
+    let refused = guard.status().refused;
+    TcpStream::connect(address).unwrap();
+    tick_until(&mut guard, |status| status.queue_depth == 1);
+    assert_eq!(guard.status().refused, refused);
+    guard.close();
+}
