@@ -9,8 +9,8 @@
 //!
 //! The modules: `scan` finds the end of a head, `head` parses it into a `request`, and `head_syntax` and
 //! `field_lines` check it byte by byte, within the `limits`. `target` has request targets; `chunked` and `chunk_extensions` have
-//! the chunked coding. `response` is a service's answer and `encode` renders it; `date` and `status` are two
-//! of its fields.
+//! the chunked coding. `response` is a service's answer and its pace, and `encode` renders it; `date` and
+//! `status` are two of its fields.
 #![forbid(unsafe_code)]
 
 mod chunk_extensions;
@@ -35,7 +35,7 @@ pub use field_lines::{is_text_byte, is_token_byte};
 pub use head::number;
 pub use httparse::Header;
 pub use request::{Method, Request, Sni, Transport, Version};
-pub use response::{Body, FileRange, Part, Response};
+pub use response::{Body, Budget, FileRange, Pace, Part, Response};
 pub use status::Status;
 pub use target::{is_authority, origin_form};
 

@@ -4,9 +4,13 @@
 //! (`Content-Length`, the multipart `Content-Type`). All other fields come preformatted from the service, so
 //! that a cached file's fields are rendered once.
 
+mod pace;
+
 use bytes::Bytes;
 
 use crate::status::Status;
+
+pub use pace::{Budget, Pace};
 
 /// An answer to one request.
 #[derive(Clone, Debug)]
@@ -20,6 +24,8 @@ pub struct Response<F> {
     pub body: Body<F>,
     /// True if the connection must end after this response.
     pub close: bool,
+    /// Bounds the rate at which the content leaves. `None` lets it leave as fast as the peer takes it.
+    pub pace: Option<Pace>,
 }
 
 impl<F> Response<F> {
@@ -32,6 +38,7 @@ impl<F> Response<F> {
             fields: Bytes::from_static(b"Content-Type: text/plain; charset=utf-8\r\n"),
             body: Body::Bytes(Bytes::from_static(status.page().as_bytes())),
             close: false,
+            pace: None,
         }
     }
 }

@@ -159,7 +159,9 @@ fn large_content_is_sent_from_where_it_lies() {
     assert!(peer.transmit_once(usize::MAX));
     peer.transmit_once(15_000);
     match peer.connection.transmit() {
-        Transmit::File { range, more: false } => assert_eq!((range.offset, range.length), (15_003, 25_000)),
+        Transmit::File { range, length, more: false } => {
+            assert_eq!((range.offset, range.length, length), (15_003, 25_000, 25_000));
+        }
         other => panic!("{other:?}"),
     }
     peer.drain_output(7);

@@ -123,6 +123,8 @@ pub struct Connection<F> {
     content_due: Nanos,
     /// The time at which a response has been held back for too long.
     held_due: Nanos,
+    /// The time at which the first paced response that waits may go on.
+    pace_due: Nanos,
     /// The time until which content waits because the windows allow only a little.
     small_at: Option<Nanos>,
     /// True while such content is sent.
@@ -180,6 +182,7 @@ impl<F> Connection<F> {
             deadline: cx.http.now.saturating_add(cx.http.settings.timeouts.write_stall),
             content_due: Nanos::MAX,
             held_due: Nanos::MAX,
+            pace_due: Nanos::MAX,
             small_at: None,
             sends_small: false,
             unsent: None,
@@ -197,20 +200,23 @@ impl<F> Connection<F> {
         self.settle(cx);
     }
 
-    /// The action that this connection wants from its driver. Never [`Wants::Resume`]: it goes on receiving.
+    /// The action that this connection wants from its driver. Never [`Wants::Resume`]: it goes on receiving. It wants
+    /// [`Wants::Pause`] only after the client's end, when nothing is left to receive.
     pub fn wants(&self) -> Wants {
         match self.stage {
             Stage::Closed => Wants::Close,
             Stage::ShutDown => Wants::ShutdownThenReceive,
             Stage::Lingering => Wants::Receive,
             Stage::Open | Stage::Last if self.has_output() => Wants::Transmit,
+            Stage::Open | Stage::Last if self.peer_ended && self.pace_due < Nanos::MAX => Wants::Pause,
             Stage::Open | Stage::Last => Wants::Receive,
         }
     }
 
     /// True if bytes may be received now, even while output waits.
     pub fn may_receive(&self, settings: &Settings) -> bool {
-        self.stage != Stage::Closed && self.out.len() - self.sent < 2 * settings.limits.outbox_bytes
+        let has_room = self.out.len() - self.sent < 2 * settings.limits.outbox_bytes;
+        has_room && !matches!(self.wants(), Wants::Close | Wants::Pause)
     }
 
     /// True if an answer is pending, so that [`Connection::resume`] is to be called.
@@ -228,7 +234,7 @@ impl<F> Connection<F> {
     /// The time at which [`Connection::expire`] is due.
     pub fn deadline(&self) -> Nanos {
         let others = self.content_due.min(self.held_due).min(self.small_at.unwrap_or(Nanos::MAX));
-        self.deadline.min(others)
+        self.deadline.min(others).min(self.pace_due)
     }
 
     /// The time from which the connection counts as idle if nothing arrives.
@@ -245,11 +251,18 @@ impl<F> Connection<F> {
         self.requests == 0
     }
 
-    /// Ends the waits whose deadline has passed: 408 for late content, a reset for a response that is held back, GOAWAY for
+    /// Lets paced responses go on, and ends the waits whose deadline has passed: 408 for late content, a reset for a response that is held back, GOAWAY for
     /// a late head, an idle connection, or one whose responses are all held back.
     pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         if self.small_at.take_if(|at| *at <= cx.http.now).is_some() {
             self.sends_small = true;
+            self.settle(cx);
+        }
+        if self.pace_due <= cx.http.now {
+            self.streams
+                .iter_mut()
+                .filter_map(|stream| stream.budget.as_mut())
+                .for_each(|budget| budget.refill(cx.http.now));
             self.settle(cx);
         }
         if self.content_due <= cx.http.now {
@@ -273,7 +286,9 @@ impl<F> Connection<F> {
                 counts.timeouts_linger += 1;
                 return self.close(cx);
             }
-            Awaiting::Body | Awaiting::Windows | Awaiting::Responder | Awaiting::Nothing => return,
+            Awaiting::Body | Awaiting::Pace | Awaiting::Windows | Awaiting::Responder | Awaiting::Nothing => {
+                return;
+            }
         }
         self.makes_way = true;
         self.end_with(Code::NoError, cx);
@@ -344,12 +359,13 @@ impl<F> Connection<F> {
     /// deadline.
     fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.queue_output(cx);
+        self.pace_due = self.streams.iter().filter_map(Stream::paused_until).min().unwrap_or(Nanos::MAX);
         if self.stage == Stage::Open && self.going_away && self.streams.is_empty() && self.block.is_none() {
             self.stage = Stage::Last;
         }
         if !self.has_output() {
             match self.stage {
-                _ if self.peer_ended && !self.is_deferred() => self.close(cx),
+                _ if self.peer_ended && !self.is_deferred() && self.pace_due == Nanos::MAX => self.close(cx),
                 Stage::Last if self.makes_way => self.close(cx),
                 Stage::Last => self.stage = Stage::ShutDown,
                 _ => {}
@@ -417,6 +433,6 @@ impl<F> Connection<F> {
         self.stage = Stage::Closed;
         self.awaiting = Awaiting::Nothing;
         (self.deadline, self.content_due, self.held_due) = (Nanos::MAX, Nanos::MAX, Nanos::MAX);
-        self.small_at = None;
+        (self.pace_due, self.small_at) = (Nanos::MAX, None);
     }
 }

@@ -9,7 +9,7 @@
 use base::Nanos;
 use bytes::{Buf, Bytes};
 use http1::server::Record;
-use http1::{Body, FileRange, Multipart, Response};
+use http1::{Body, Budget, FileRange, Multipart, Response};
 
 use crate::hold::Hold;
 use crate::hpack::Fields;
@@ -61,6 +61,8 @@ pub(crate) struct Stream<F> {
     pub(crate) window: i64,
     /// That window holds the response back.
     pub(crate) hold: Hold,
+    /// Bounds the content of a paced response.
+    pub(crate) budget: Option<Budget>,
     pub(crate) priority: Priority,
     /// The connection's turn in which this stream was served last.
     pub(crate) turn: u64,
@@ -85,6 +87,7 @@ impl<F> Stream<F> {
             credit: WINDOW_BYTES,
             window,
             hold: Hold::default(),
+            budget: None,
             priority: Priority::default(),
             turn: 0,
             queued: 0,
@@ -92,12 +95,22 @@ impl<F> Stream<F> {
         }
     }
 
-    /// Bytes of the rest of the content that the client's windows allow; `window` is the connection's. None if they
-    /// allow fewer than `least`, and not the whole.
-    pub(crate) fn room(&self, window: i64, least: u64) -> u64 {
+    /// Bytes of the rest of the content that the pace lets go now.
+    pub(crate) fn released(&self) -> u64 {
         let Answer::Rest(payload) = &self.answer else { return 0 };
-        let room = self.window.min(window).max(0) as u64;
-        if room < least && room < payload.left() { 0 } else { room }
+        payload.left().min(self.budget.as_ref().map_or(u64::MAX, Budget::left))
+    }
+
+    /// Bytes of the rest of the content that the pace and the client's windows allow; `window` is the connection's. None
+    /// if the windows allow fewer than `least`, and not all that the pace does.
+    pub(crate) fn room(&self, window: i64, least: u64) -> u64 {
+        let (room, released) = (self.window.min(window).max(0) as u64, self.released());
+        if room < least && room < released { 0 } else { room.min(released) }
+    }
+
+    /// The time of the next grant, if the pace holds the content back.
+    pub(crate) fn paused_until(&self) -> Option<Nanos> {
+        self.budget.as_ref().filter(|_| self.left() > 0).and_then(Budget::paused_until)
     }
 
     /// Bytes of the response that are not queued; without the head's.

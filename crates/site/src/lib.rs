@@ -73,7 +73,9 @@ pub use path::{PathError, SitePath, normalise};
 pub use representation::{encoding, ranges};
 pub use respond::{File, refused_method};
 pub use root::{Root, RootError};
-pub use rules::{Access, Auth, ErrorPage, Fixed, HeaderRule, LiveRules, PageFile, Redirect, Rules, Slashes};
+pub use rules::{
+    Access, Auth, ErrorPage, Fixed, HeaderRule, LiveRules, PaceRule, PageFile, Redirect, Rules, Slashes,
+};
 
 use answer::listing;
 use cache::{Cache, Entry, Slot, Survey};
@@ -400,6 +402,7 @@ impl<C: Clock> Site<C> {
             varies: false,
             wall: self.clock.wall(),
             lines: &self.rules.lines(&path.canonical),
+            pace: self.rules.pace(&path.canonical),
         };
         Ok(Entry::listing(Representation::of_page(page, facts), ask.now))
     }
@@ -429,6 +432,7 @@ impl<C: Clock> Site<C> {
                 varies: entry.varies,
                 wall: self.clock.wall(),
                 lines: &self.rules.lines(key),
+                pace: self.rules.pace(key),
             };
             let stored = cache::sibling(&entry.name, coding);
             match Representation::load(directory, &stored, facts, self.options.small_file.0, ask.reach) {

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use base::WallTime;
 use bytes::Bytes;
-use http1::{Body, FileRange};
+use http1::{Body, FileRange, Pace};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, pread, preadv2, retry_on_intr};
 
 use crate::root::{Directory, LookupError, Reach, Stamp, digest};
@@ -53,6 +53,8 @@ pub(crate) struct Representation {
     plain_end: usize,
     etag: Bytes,
     modified: Option<u64>,
+    /// The pace of every answer with the content.
+    pub(crate) pace: Option<Pace>,
 }
 
 /// The place of the contents.
@@ -75,6 +77,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) wall: WallTime,
     /// The lines of rules.
     pub(crate) lines: &'a Lines,
+    /// The pace of rules.
+    pub(crate) pace: Option<Pace>,
 }
 
 /// An opened file and its stamp at that time.
@@ -177,6 +181,7 @@ impl Representation {
             plain_end,
             etag,
             modified,
+            pace: facts.pace,
         }
     }
 

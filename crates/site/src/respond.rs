@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http1::{Body, Method, Part, Request, Response, Status};
+use http1::{Body, Method, Pace, Part, Request, Response, Status};
 
 use crate::counts::Counts;
 use crate::representation::Representation;
@@ -62,7 +62,12 @@ pub(crate) fn file(
 }
 
 fn whole(found: &Representation, secure: bool) -> Response<File> {
-    answer(Status::OK, found.fields(secure), found.body())
+    content(found, Status::OK, found.fields(secure), found.body())
+}
+
+/// An answer with content of a file, at the file's pace.
+fn content(found: &Representation, status: Status, fields: Bytes, body: Body<File>) -> Response<File> {
+    Response { pace: found.pace, ..answer(status, fields, body) }
 }
 
 /// A 206 answer: one range as it is, several as `multipart/byteranges`.
@@ -72,13 +77,13 @@ fn partial(found: &Representation, ranges: &[Range<u64>], secure: bool) -> Respo
     };
     if let [range] = ranges {
         let fields = [&found.fields(secure)[..], content_range(range).as_bytes()].concat();
-        return answer(Status::PARTIAL_CONTENT, fields.into(), found.part(range));
+        return content(found, Status::PARTIAL_CONTENT, fields.into(), found.part(range));
     }
     let parts = ranges.iter().map(|range| Part {
         fields: [found.content_type(), content_range(range).as_bytes()].concat().into(),
         body: found.part(range),
     });
-    answer(Status::PARTIAL_CONTENT, found.fields_but_type(secure), Body::Parts(parts.collect()))
+    content(found, Status::PARTIAL_CONTENT, found.fields_but_type(secure), Body::Parts(parts.collect()))
 }
 
 /// The answer to OPTIONS, with further header lines.
@@ -113,15 +118,15 @@ pub(crate) fn remove_slash(canonical: &str, target: &str) -> Response<File> {
     redirect(Status::MOVED_PERMANENTLY, &location)
 }
 
-/// The response of a rule.
-pub(crate) fn fixed(rule: &Fixed) -> Response<File> {
+/// The response of a rule, at the pace of its path.
+pub(crate) fn fixed(rule: &Fixed, pace: Option<Pace>) -> Response<File> {
     let text = rule.text.as_ref().map(|text| Body::Bytes(Bytes::copy_from_slice(text.as_bytes())));
     let plain = if rule.status.is_bodiless() {
         answer(rule.status, Bytes::new(), Body::Absent)
     } else {
         Response::error(rule.status)
     };
-    Response { body: text.unwrap_or(plain.body.clone()), ..plain }
+    Response { body: text.unwrap_or(plain.body.clone()), pace, ..plain }
 }
 
 /// Asks for a name and a password.
@@ -146,7 +151,8 @@ pub(crate) fn error_with(error: Response<File>, found: &Response<File>) -> Respo
     let lines = found.fields.split_inclusive(|&byte| byte == b'\n');
     let fields: Vec<&[u8]> =
         lines.filter(|line| described.iter().any(|name| line.starts_with(name))).collect();
-    Response { fields: fields.concat().into(), body: found.body.clone(), ..error }
+    let (fields, body) = (fields.concat().into(), found.body.clone());
+    Response { fields, body, pace: found.pace, ..error }
 }
 
 /// The same answer with further header lines.
@@ -180,5 +186,5 @@ pub(crate) fn page(status: Status, lines: &str) -> Response<File> {
 }
 
 fn answer(status: Status, fields: Bytes, body: Body<File>) -> Response<File> {
-    Response { status, fields, body, close: false }
+    Response { status, fields, body, close: false, pace: None }
 }

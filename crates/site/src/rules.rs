@@ -1,12 +1,12 @@
-//! The rules of a site: redirects, fixed responses, access, passwords, header lines, error pages, a fallback, clean
-//! addresses and listings.
+//! The rules of a site: redirects, fixed responses, access, passwords, header lines, paces, error pages, a fallback,
+//! clean addresses and listings.
 //!
 //! Owns the text form of the rules and their decisions. Opens no file and keeps no state.
 //!
 //! A rule sees only canonical paths ([`crate::path`]), so no spelling of a path evades it. The rules are asked in this
 //! order: redirects ([`Redirect`]), fixed responses ([`Fixed`]), networks ([`Access`]), passwords ([`Auth`]). The first
-//! that matches decides, but of the rules about passwords, and of the header rules ([`HeaderRule`]) with one name, the
-//! last does. Then comes the file, or an error with its page ([`ErrorPage`]).
+//! that matches decides, but of the rules about passwords, of the header rules ([`HeaderRule`]) with one name, and of the
+//! paces ([`PaceRule`]), the last does. Then comes the file, or an error with its page ([`ErrorPage`]).
 //!
 //! Invariants: a `Location` has only printable ASCII. Its host is the host that the rule names, or none. A
 //! header line has no control character, and its name is none of those that the server decides about.
@@ -25,6 +25,7 @@ mod access;
 mod auth;
 mod fixed;
 mod header;
+mod pace;
 mod page;
 mod pattern;
 mod redirect;
@@ -35,7 +36,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 use base::lock;
-use http1::Status;
+use http1::{Pace, Status};
 
 use crate::path;
 
@@ -44,6 +45,7 @@ pub use auth::Auth;
 pub use fixed::Fixed;
 pub use header::HeaderRule;
 pub(crate) use header::Lines;
+pub use pace::PaceRule;
 pub use page::{ErrorPage, PageFile, ending, index_name};
 pub use pattern::Pattern;
 pub(crate) use redirect::push_query;
@@ -99,6 +101,8 @@ pub struct Rules {
     pub auths: Vec<Auth>,
     /// Header lines.
     pub headers: Vec<HeaderRule>,
+    /// Rates at which content leaves.
+    pub paces: Vec<PaceRule>,
     /// Pages of errors.
     pub error_pages: Vec<ErrorPage>,
     /// The file for every path without a file.
@@ -127,6 +131,7 @@ impl Default for Rules {
             access: Vec::new(),
             auths: Vec::new(),
             headers: Vec::new(),
+            paces: Vec::new(),
             error_pages: Vec::new(),
             fallback: None,
             without_fallback: Vec::new(),
@@ -152,6 +157,7 @@ impl Rules {
             ("--access", self.access.len()),
             ("--auth", self.auths.len()),
             ("--header", self.headers.len()),
+            ("--limit-rate", self.paces.len()),
             ("--list", self.listed.len()),
             ("--no-fallback", self.without_fallback.len()),
         ];
@@ -240,6 +246,11 @@ impl Rules {
     /// The header lines of a canonical path.
     pub(crate) fn lines(&self, path: &str) -> Lines {
         Lines::of(&self.headers, path)
+    }
+
+    /// The pace of a canonical path.
+    pub(crate) fn pace(&self, path: &str) -> Option<Pace> {
+        PaceRule::of(&self.paces, path)
     }
 
     /// The page of an error.

@@ -277,3 +277,32 @@ fn folder_is_listed_and_has_no_fallback_by_its_path() {
     check(&mut site, "/downloads/none", 404, "404 Not Found");
     assert!(String::from_utf8(site.get("/downloads/").body).unwrap().contains(">x</a>"));
 }
+
+#[test]
+fn every_answer_with_content_has_the_pace_of_its_path() {
+    let mut site = Fixture::ruled(Rules {
+        paces: parsed(&["/slow/* 1000 after 5", "/slow/free off", "/*.html 20"]),
+        error_pages: parsed(&["404 /404.html"]),
+        fixed: parsed(&["/slow/text 200 text"]),
+        listed: parsed(&["/slow/*"]),
+        ..Rules::default()
+    });
+    for name in ["slow/file", "slow/free", "file", "404.html"] {
+        site.write(name, "0123456789");
+    }
+    site.write("slow/large", vec![b'x'; 100_000]);
+    for path in ["/slow/file", "/slow/large", "/slow/", "/slow/text"] {
+        for _ in 0..2 {
+            let answer = site.get(path);
+            assert_eq!((answer.status, answer.pace), (200, Some((1000, 5))), "{path}");
+        }
+    }
+    for range in ["bytes=0-4", "bytes=0-4,6-"] {
+        let answer = site.get_with("/slow//file", &[("Range", range)]);
+        assert_eq!((answer.status, answer.pace), (206, Some((1000, 5))), "{range}");
+    }
+    assert_eq!(site.get("/slow/none").pace, Some((20, 0)), "the page's own");
+    for path in ["/file", "/slow/free"] {
+        assert_eq!(site.get(path).pace, None, "{path}");
+    }
+}

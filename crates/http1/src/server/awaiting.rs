@@ -24,7 +24,9 @@ pub enum Awaiting {
     Body,
     /// Room for output.
     Write,
-    /// The client's windows, under HTTP/2. Each response has its own deadline.
+    /// The next grant of a paced response. The machine sets the deadline.
+    Pace,
+    /// The client's windows or the pace, under HTTP/2. Each response has its own deadline.
     Windows,
     /// The peer's end, after ours.
     PeersEnd,
@@ -38,7 +40,7 @@ impl Awaiting {
     /// Time until the deadline.
     pub fn timeout(self, timeouts: &Timeouts) -> Nanos {
         match self {
-            Awaiting::Windows | Awaiting::Responder => Nanos::MAX,
+            Awaiting::Pace | Awaiting::Windows | Awaiting::Responder => Nanos::MAX,
             Awaiting::FirstByte | Awaiting::Head => timeouts.header,
             Awaiting::Request => timeouts.idle,
             Awaiting::Body => timeouts.body,

@@ -37,6 +37,9 @@ pub enum Wants {
     Transmit,
     /// Wait until the responder can answer, then call [`Connection::resume`].
     Resume,
+    /// Neither send nor receive before [`Connection::deadline`], because the pace holds back all output. Then call
+    /// [`Connection::expire`].
+    Pause,
     /// Shut down the sending side once and call [`Connection::shut_down`]. From then on the connection drops
     /// all received bytes.
     ShutdownThenReceive,
@@ -222,15 +225,18 @@ impl<F> Connection<F> {
             }
         }
         self.moved = self.moved.saturating_add(u16::try_from(count).unwrap_or(u16::MAX));
-        if self.outbox.is_empty() || u64::from(self.moved) >= LEAST_PROGRESS_BYTES {
+        // A peer that took all that the pace let go has made progress.
+        let is_paused = self.outbox.paused_until().is_some();
+        let all_left = self.outbox.is_empty();
+        if all_left || is_paused || u64::from(self.moved) >= LEAST_PROGRESS_BYTES {
             // The deadline also holds for a refusal that is queued next, because it awaits the same event.
             self.deadline = cx.now.saturating_add(cx.settings.timeouts.write_stall);
             self.moved = 0;
         }
-        if !self.outbox.is_empty() {
+        if !all_left && !is_paused {
             return;
         }
-        if self.stage == Stage::Open && !self.inbox.is_empty() {
+        if all_left && self.stage == Stage::Open && !self.inbox.is_empty() {
             self.serve_inbox(cx);
         }
         self.settle(cx);
@@ -271,6 +277,7 @@ impl<F> Connection<F> {
             Stage::Lingering => Wants::Receive,
             Stage::Open if self.outbox.is_empty() && self.deferred => Wants::Resume,
             Stage::Open | Stage::Last { .. } if self.outbox.is_empty() => Wants::Receive,
+            Stage::Open | Stage::Last { .. } if self.outbox.paused_until().is_some() => Wants::Pause,
             Stage::Open | Stage::Last { .. } => Wants::Transmit,
         }
     }
@@ -287,8 +294,8 @@ impl<F> Connection<F> {
         self.deadline
     }
 
-    /// Ends the wait whose deadline has passed: answers 408 to a begun head or content, and closes the
-    /// connection in every other case. Does nothing before the deadline.
+    /// Ends the wait whose deadline has passed: answers 408 to a begun head or content, lets a paced response
+    /// go on, and closes the connection in every other case. Does nothing before the deadline.
     pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if cx.now < self.deadline {
             return;
@@ -320,6 +327,10 @@ impl<F> Connection<F> {
             Awaiting::Write => {
                 cx.counts.timeouts_write_stall += 1;
                 self.close(cx);
+            }
+            Awaiting::Pace => {
+                self.outbox.refill(cx.now);
+                self.settle(cx);
             }
             Awaiting::PeersEnd => {
                 cx.counts.timeouts_linger += 1;
@@ -392,9 +403,11 @@ impl<F> Connection<F> {
         if self.outbox.is_empty() {
             self.next_stage(cx);
         }
+        let paused_until = self.outbox.paused_until();
         let awaiting = match self.stage {
             Stage::Closed => return,
             Stage::ShutDown | Stage::Lingering => Awaiting::PeersEnd,
+            Stage::Open | Stage::Last { .. } if paused_until.is_some() => Awaiting::Pace,
             Stage::Open | Stage::Last { .. } if !self.outbox.is_empty() => Awaiting::Write,
             Stage::Open if self.deferred => Awaiting::Responder,
             Stage::Open if self.incoming.is_some() => Awaiting::Body,
@@ -410,7 +423,8 @@ impl<F> Connection<F> {
         if matches!(awaiting, Awaiting::Request | Awaiting::PeersEnd) {
             self.started = cx.now;
         }
-        self.deadline = cx.now.saturating_add(awaiting.timeout(&cx.settings.timeouts));
+        let timeout = awaiting.timeout(&cx.settings.timeouts);
+        self.deadline = paused_until.unwrap_or_else(|| cx.now.saturating_add(timeout));
         self.moved = 0;
     }
 

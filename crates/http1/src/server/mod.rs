@@ -11,6 +11,7 @@
 //!         Transmit            => send or sendfile what transmit() gives, then transmitted(count)
 //!         ShutdownThenReceive => shutdown(WR), then shut_down()
 //!         Resume              => wait for what the responder waits for, then resume()
+//!         Pause               => send and receive nothing before deadline()
 //!         Close               => close the socket; nothing is left in here
 //!     }
 //!     at deadline(): expire()          when the transport fails: abort()

@@ -1,13 +1,14 @@
 //! Output that waits to be sent: rendered bytes first, then at most one body that is sent without a copy.
 //!
 //! Invariants: the order of sending is `bytes`, `tail`, `parts`. Nothing is added after a tail or parts. A
-//! tail is never empty. `bytes` holds no memory when it has nothing to send.
+//! tail is never empty. `bytes` holds no memory when it has nothing to send. Nothing is added after a paced response.
 
+use base::Nanos;
 use bytes::{Buf, Bytes};
 
 use super::Buffers;
 use crate::encode::Multipart;
-use crate::response::{Body, FileRange};
+use crate::response::{Body, Budget, FileRange};
 
 /// Maximum size of content that is copied behind its head, so that both leave in one write. Larger content is
 /// sent without a copy.
@@ -16,7 +17,7 @@ pub const COPIED_BODY_BYTES: usize = 16 * 1024;
 /// The next output to send.
 #[derive(Debug)]
 pub enum Transmit<'a, F> {
-    /// All output has been sent.
+    /// All output has been sent, or the pace holds it back.
     Nothing,
     /// Bytes to send.
     Bytes {
@@ -29,6 +30,8 @@ pub enum Transmit<'a, F> {
     File {
         /// The rest of the range; never empty.
         range: &'a FileRange<F>,
+        /// Bytes of it that may leave now; never 0.
+        length: u64,
         /// More output follows at once.
         more: bool,
     },
@@ -46,21 +49,45 @@ pub(super) struct Outbox<F> {
     bytes: Vec<u8>,
     sent: usize,
     tail: Tail<F>,
-    parts: Option<Box<Multipart<F>>>,
+    rare: Option<Box<Rare<F>>>,
+}
+
+/// The state that few responses have. A box for both keeps every other connection small.
+#[derive(Debug)]
+struct Rare<F> {
+    /// The parts that follow the tail.
+    parts: Option<Multipart<F>>,
+    /// Bounds the output, whose last response is paced.
+    budget: Option<Budget>,
+}
+
+impl<F> Default for Rare<F> {
+    fn default() -> Rare<F> {
+        Rare { parts: None, budget: None }
+    }
 }
 
 impl<F> Outbox<F> {
     pub(super) fn new() -> Outbox<F> {
-        Outbox { bytes: Vec::new(), sent: 0, tail: Tail::Empty, parts: None }
+        Outbox { bytes: Vec::new(), sent: 0, tail: Tail::Empty, rare: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && matches!(self.tail, Tail::Empty) && self.parts.is_none()
+        self.bytes.is_empty() && matches!(self.tail, Tail::Empty) && self.parts().is_none()
     }
 
-    /// True if another response may be queued: always if nothing is pending, never after a tail.
+    fn parts(&self) -> Option<&Multipart<F>> {
+        self.rare.as_ref().and_then(|rare| rare.parts.as_ref())
+    }
+
+    fn budget(&self) -> Option<&Budget> {
+        self.rare.as_ref().and_then(|rare| rare.budget.as_ref())
+    }
+
+    /// True if another response may be queued: always if nothing is pending, never after a tail or a paced response.
     pub(super) fn has_room(&self, limit: usize) -> bool {
-        let only_bytes = matches!(self.tail, Tail::Empty) && self.parts.is_none();
+        let only_bytes =
+            matches!(self.tail, Tail::Empty) && self.parts().is_none() && self.budget().is_none();
         only_bytes && (self.bytes.is_empty() || self.bytes.len() < limit)
     }
 
@@ -71,7 +98,7 @@ impl<F> Outbox<F> {
             Tail::Bytes(bytes) => bytes.len() as u64,
             Tail::File(range) => range.length,
         };
-        (self.bytes.len() - self.sent) as u64 + tail + self.parts.as_ref().map_or(0, |parts| parts.pending())
+        (self.bytes.len() - self.sent) as u64 + tail + self.parts().map_or(0, Multipart::pending)
     }
 
     /// The buffer for a head. Call only while there is room.
@@ -98,32 +125,52 @@ impl<F> Outbox<F> {
 
     /// Queues a multipart body.
     pub(super) fn push_parts(&mut self, parts: Multipart<F>) {
-        self.parts = Some(Box::new(parts));
+        self.rare.get_or_insert_default().parts = Some(parts);
         self.next_part();
+    }
+
+    /// Paces the response just queued.
+    pub(super) fn pace(&mut self, budget: Budget) {
+        self.rare.get_or_insert_default().budget = Some(budget);
+    }
+
+    /// The time of the next grant, if the pace holds back all output.
+    pub(super) fn paused_until(&self) -> Option<Nanos> {
+        self.budget().and_then(Budget::paused_until)
+    }
+
+    /// Lets further output leave, if the time has come.
+    pub(super) fn refill(&mut self, now: Nanos) {
+        if let Some(budget) = self.rare.as_mut().and_then(|rare| rare.budget.as_mut()) {
+            budget.refill(now);
+        }
     }
 
     /// Renders delimiters and small parts up to the next part that is sent without a copy.
     fn next_part(&mut self) {
-        while let (Some(parts), Tail::Empty) = (self.parts.as_mut(), &self.tail) {
-            if self.bytes.len() >= COPIED_BODY_BYTES {
+        while let (Some(rare), Tail::Empty) = (self.rare.as_mut(), &self.tail) {
+            let Some(parts) = rare.parts.as_mut().filter(|_| self.bytes.len() < COPIED_BODY_BYTES) else {
                 return;
-            }
+            };
             match parts.next(&mut self.bytes) {
                 Some(body) => self.push_body(body),
-                None => self.parts = None,
+                None => rare.parts = None,
             }
         }
     }
 
     pub(super) fn transmit(&self) -> Transmit<'_, F> {
-        let more = self.parts.is_some();
+        let more = self.parts().is_some();
+        let most = self.budget().map_or(u64::MAX, Budget::left);
         match &self.tail {
-            tail if self.sent < self.bytes.len() => Transmit::Bytes {
-                bytes: &self.bytes[self.sent..],
-                more: more || !matches!(tail, Tail::Empty),
-            },
-            Tail::Bytes(bytes) => Transmit::Bytes { bytes, more },
-            Tail::File(range) => Transmit::File { range, more },
+            _ if most == 0 => Transmit::Nothing,
+            tail if self.sent < self.bytes.len() => {
+                bytes_within(most, &self.bytes[self.sent..], more || !matches!(tail, Tail::Empty))
+            }
+            Tail::Bytes(bytes) => bytes_within(most, bytes, more),
+            Tail::File(range) => {
+                Transmit::File { range, length: range.length.min(most), more: more && range.length < most }
+            }
             Tail::Empty => Transmit::Nothing,
         }
     }
@@ -133,6 +180,14 @@ impl<F> Outbox<F> {
     /// # Panics
     /// If `count` exceeds the bytes that [`Outbox::transmit`] returned: the driver miscounts.
     pub(super) fn advance(&mut self, count: u64, buffers: &mut Buffers) {
+        self.spend(count);
+        self.advance_output(count, buffers);
+        if self.is_empty() {
+            self.rare = None;
+        }
+    }
+
+    fn advance_output(&mut self, count: u64, buffers: &mut Buffers) {
         if self.sent < self.bytes.len() {
             assert!(count <= (self.bytes.len() - self.sent) as u64, "sent more than there was");
             self.sent += count as usize;
@@ -140,7 +195,7 @@ impl<F> Outbox<F> {
                 return;
             }
             self.sent = 0;
-            if self.parts.is_some() {
+            if self.parts().is_some() {
                 self.bytes.clear();
             } else {
                 buffers.give(std::mem::take(&mut self.bytes));
@@ -148,8 +203,13 @@ impl<F> Outbox<F> {
         } else {
             self.advance_tail(count);
         }
-        if self.parts.is_some() {
-            self.next_part();
+        self.next_part();
+    }
+
+    fn spend(&mut self, count: u64) {
+        if let Some(budget) = self.rare.as_mut().and_then(|rare| rare.budget.as_mut()) {
+            assert!(count <= budget.left(), "sent more than the pace allows");
+            budget.spend(count);
         }
     }
 
@@ -181,15 +241,20 @@ impl<F> Outbox<F> {
         buffers.give(std::mem::take(&mut self.bytes));
         self.sent = 0;
         self.tail = Tail::Empty;
-        self.parts = None;
+        self.rare = None;
     }
+}
+
+/// At most `most` bytes. If the pace ends there, nothing follows at once.
+fn bytes_within<F>(most: u64, bytes: &[u8], more: bool) -> Transmit<'_, F> {
+    let within = &bytes[..most.min(bytes.len() as u64) as usize];
+    Transmit::Bytes { bytes: within, more: more && (bytes.len() as u64) < most }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::response::Part;
-    use base::Nanos;
 
     /// Queues `content` after a head of four bytes and sends everything, three bytes at a time.
     fn send(content: Body<()>) -> u64 {
@@ -206,7 +271,7 @@ mod tests {
             let count = match outbox.transmit() {
                 Transmit::Nothing => break,
                 Transmit::Bytes { bytes, .. } => bytes.len().min(3) as u64,
-                Transmit::File { range, .. } => range.length.min(3),
+                Transmit::File { length, .. } => length.min(3),
             };
             outbox.advance(count, &mut buffers);
             assert_eq!(outbox.pending(), pending - count);

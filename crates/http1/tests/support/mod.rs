@@ -8,7 +8,7 @@ use http1::client::{Malformed, Reader, Reply};
 use http1::server::{
     Buffers, Connection, Context, Counts, Entry, Limits, Log, Responder, Settings, Transmit, Wants,
 };
-use http1::{Body, FileRange, HttpDate, Method, Part, Request, Response, Status};
+use http1::{Body, FileRange, HttpDate, Method, Pace, Part, Request, Response, Status};
 
 /// A file of any length, whose byte `n` is `file_byte(n)`.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub fn file_byte(offset: u64) -> u8 {
 #[derive(Default)]
 pub struct Echo {
     pub served: u64,
+    /// The pace of every answer.
+    pub pace: Option<Pace>,
     /// Number of times that it refuses to answer before it does.
     pub waits: u32,
     waited: u32,
@@ -37,7 +39,7 @@ impl Responder for Echo {
         }
         self.waited = 0;
         self.served += 1;
-        Some(self.answer(request))
+        Some(Response { pace: self.pace, ..self.answer(request) })
     }
 
     fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
@@ -50,7 +52,8 @@ impl Echo {
         let plain = Bytes::from_static(b"Content-Type: text/plain\r\n");
         let range = |offset, length| Body::File(FileRange { file: File, offset, length });
         let number = |prefix: &str| request.path().strip_prefix(prefix).and_then(|n| n.parse::<u64>().ok());
-        let ok = |body| Response { status: Status::OK, fields: plain.clone(), body, close: false };
+        let ok =
+            |body| Response { status: Status::OK, fields: plain.clone(), body, close: false, pace: None };
         if let Some(refusal) = self.refuse_early(request) {
             return refusal;
         }
@@ -76,6 +79,7 @@ impl Echo {
                 fields,
                 body: Body::Parts(parts),
                 close: false,
+                pace: None,
             };
         }
         match request.path() {
@@ -84,6 +88,7 @@ impl Echo {
                 fields: Bytes::new(),
                 body: Body::Absent,
                 close: false,
+                pace: None,
             },
             "/close" => Response { close: true, ..ok(Body::Absent) },
             _ => ok(Body::Bytes(describe(request).into())),
@@ -200,8 +205,8 @@ impl Peer {
                 self.output.extend_from_slice(&bytes[..taken]);
                 taken as u64
             }
-            Transmit::File { range, .. } => {
-                let taken = range.length.min(piece as u64);
+            Transmit::File { range, length, .. } => {
+                let taken = length.min(piece as u64);
                 assert!(taken > 0);
                 self.output.extend((range.offset..range.offset + taken).map(file_byte));
                 taken

@@ -14,12 +14,12 @@ use super::{Connection, Context, Stage};
 use crate::frame::Code;
 use crate::hold::Hold;
 use crate::limits::HELD_IS_IDLE_AFTER;
-use crate::stream::{Answer, Stream};
+use crate::stream::Stream;
 
 impl<F> Stream<F> {
-    /// True if the rest of the response waits for a window of this size.
+    /// True if the rest of the response waits for a window of this size. A pause of a paced response is not the client's.
     fn is_held_by(&self, window: i64) -> bool {
-        matches!(&self.answer, Answer::Rest(payload) if Hold::is_closed(window, payload.left()))
+        Hold::is_closed(window, self.released())
     }
 }
 

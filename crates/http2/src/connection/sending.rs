@@ -1,7 +1,7 @@
 //! Queues responses as priorities, windows and the room in memory allow, and ends streams.
 
 use http1::server::{LEAST_PROGRESS_BYTES, Responder};
-use http1::{Body, FileRange, Multipart, Response};
+use http1::{Body, Budget, FileRange, Multipart, Response};
 
 use super::{Connection, Context, Stage, Transmit};
 use crate::frame::{self, Code, flag, kind};
@@ -102,7 +102,7 @@ impl<F> Connection<F> {
         LEAST_DATA_BYTES.min(self.initial_window as u64 / 2)
     }
 
-    /// True if the client's windows allow the next output.
+    /// True if the pace and the client's windows allow the next output.
     fn can_send(&self, stream: &Stream<F>) -> bool {
         matches!(stream.answer, Answer::Whole(..)) || stream.room(self.window, self.least_data()) > 0
     }
@@ -112,7 +112,7 @@ impl<F> Connection<F> {
         self.streams.iter().any(|stream| !self.can_send(stream) && stream.room(self.window, 1) > 0)
     }
 
-    /// Queues output until its limit is reached, the windows are closed, or a file is to be read.
+    /// Queues output until its limit is reached, windows or paces hold the rest back, or a file is to be read.
     pub(super) fn queue_output<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.file_turn = None;
         if !matches!(self.stage, Stage::Open | Stage::Last) {
@@ -194,6 +194,7 @@ impl<F> Connection<F> {
         }
         if has_content {
             cx.http.counts.body_bytes += length;
+            stream.budget = response.pace.and_then(|pace| Budget::new(pace, length, cx.http.now));
             stream.answer = Answer::Rest(Payload::new(body, parts));
         } else {
             self.end_if_complete(index, cx);
@@ -242,6 +243,7 @@ impl<F> Connection<F> {
             stream.answer = Answer::Queued;
         }
         stream.window -= count as i64;
+        stream.budget.iter_mut().for_each(|budget| budget.spend(count));
         stream.queued += frame::HEAD_BYTES as u64 + count;
         if let Some(record) = &mut stream.record {
             record.head += frame::HEAD_BYTES as u64;

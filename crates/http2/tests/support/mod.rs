@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use base::{Nanos, WallTime};
 use bytes::Bytes;
 use http1::server::{Buffers, Responder, Settings, Wants};
-use http1::{Body, FileRange, HttpDate, Method, Request, Response, Status};
+use http1::{Body, FileRange, HttpDate, Method, Pace, Request, Response, Status};
 use http2::client::{self, End, Event, RequestHead, encode_request};
 use http2::{Connection, Context, Counts, PREFACE, Transmit};
 
@@ -21,6 +21,8 @@ const DEADLINES: usize = 1000;
 pub struct Echo {
     /// Answers have to be waited for.
     pub waits: bool,
+    /// The pace of every answer.
+    pub pace: Option<Pace>,
 }
 
 impl Responder for Echo {
@@ -42,7 +44,13 @@ impl Responder for Echo {
             }
         };
         let fields = Bytes::from_static(b"Content-Type: text/plain\r\n");
-        Some(Response { status: Status::OK, fields, body, close: request.path() == "/close" })
+        Some(Response {
+            status: Status::OK,
+            fields,
+            body,
+            close: request.path() == "/close",
+            pace: self.pace,
+        })
     }
 
     fn refuse_early(&self, request: &Request<'_>) -> Option<Response<()>> {

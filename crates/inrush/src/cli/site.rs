@@ -2,7 +2,7 @@
 
 use clap::Args;
 use site::rules::Pattern;
-use site::{Access, Auth, ErrorPage, Fixed, HeaderRule, PageFile, Redirect, Rules, Slashes};
+use site::{Access, Auth, ErrorPage, Fixed, HeaderRule, PaceRule, PageFile, Redirect, Rules, Slashes};
 
 /// The rules of the site, which SIGHUP re-reads from the config file.
 #[derive(Args, Debug)]
@@ -82,6 +82,14 @@ pub struct SiteFlags {
     #[arg(long, value_name = "PATH NAME: VALUE", hide_short_help = true)]
     pub header: Vec<HeaderRule>,
 
+    /// Most bytes per second of a response, such as '/downloads/* 500KiB after 10MiB'; repeatable: the last that matches decides
+    ///
+    /// The limit holds for each response, under HTTP/2 for each stream. The bytes behind after, and the first second of the
+    /// rate, leave at once. off in place of the rate takes the limit from paths again. Headers do not count; compressed
+    /// content counts as it is sent.
+    #[arg(long, value_name = "PATH SIZE [after SIZE]", hide_short_help = true)]
+    pub limit_rate: Vec<PaceRule>,
+
     /// Page of an error, such as '404 /404.html'; repeatable
     ///
     /// The statuses are 400, 403, 404 and 500. The path is that of a file in the folder.
@@ -98,6 +106,7 @@ impl SiteFlags {
             access: self.access.clone(),
             auths: self.auth.clone(),
             headers: self.header.clone(),
+            paces: self.limit_rate.clone(),
             error_pages: self.error_page.clone(),
             fallback: self.fallback.clone(),
             without_fallback: self.no_fallback.clone(),

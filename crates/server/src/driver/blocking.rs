@@ -1,10 +1,10 @@
 //! The blocking driver: serves one connection from its first byte to its end, and sleeps in between.
 //!
 //! ```text
-//!   serve:  move bytes ──> wants to receive or to transmit ──> wait ──┐
-//!              ^   |                                                  |
-//!              |   └──> wants to be closed: the end                   |
-//!              └─── ready, deadline, to give way, or going down <─────┘
+//!   serve:  move bytes ──> wants to receive, to transmit, a pause ──> wait ──┐
+//!              ^   |                                                         |
+//!              |   └──> wants to be closed: the end                          |
+//!              └─── ready, deadline, to give way, or going down <────────────┘
 //! ```
 //!
 //! The serving thread, a kernel thread or a user-level one, sleeps only in its [`Waiter`]. It tries a socket before it
@@ -17,13 +17,14 @@
 //! a wait; a wait may end early, and then the socket is tried again.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use base::Nanos;
 use dispatch::{Interest, Trigger};
 use http1::server::Wants;
 use overload::law::Sessions;
+use sys::poll::{PollFd, bits};
 
 use super::lender::Lender;
 use super::machine::Machine;
@@ -36,7 +37,7 @@ use crate::connections::accept::Arrived;
 pub struct Awaited<'a> {
     /// The socket.
     pub socket: &'a Arc<OwnedFd>,
-    /// The wanted readiness: readable or writable.
+    /// The wanted readiness: readable or writable. [`Interest::None`] waits for the time, not for the socket.
     pub interest: Interest,
     /// The time when the wait ends in any case.
     pub until: Nanos,
@@ -44,6 +45,19 @@ pub struct Awaited<'a> {
     pub told: bool,
     /// The time from which the connection counts as idle if nothing arrives; [`Nanos::MAX`] while it is in use.
     pub idle_from: Nanos,
+}
+
+impl Awaited<'_> {
+    /// The socket's entry in a set of poll(2). A wait for the time has none, which poll(2) ignores: it would report a
+    /// socket that has failed again and again.
+    pub fn watched(&self) -> PollFd {
+        match self.interest {
+            Interest::None => PollFd::new(-1, 0),
+            interest => {
+                PollFd::new(self.socket.as_raw_fd(), if interest.writes() { bits::OUT } else { bits::IN })
+            }
+        }
+    }
 }
 
 /// The result of a wait.
@@ -102,6 +116,7 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
             }
             Wants::Receive => Interest::Read,
             Wants::Transmit => Interest::Write,
+            Wants::Pause => Interest::None,
             Wants::Resume => unreachable!("who answers a thread's connection waits by itself"),
             Wants::ShutdownThenReceive => {
                 shut_down(socket.as_fd(), &mut machine);
@@ -121,14 +136,10 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
             Moved::NoMemory => lender.borrow_mut().counts.no_memory += 1,
             Moved::AsFarAsPossible | Moved::Broken => {
                 let until = machine.deadline().min(drain_until.unwrap_or(Nanos::MAX));
-                woken = waiter.wait(Awaited {
-                    socket: &socket,
-                    interest,
-                    until,
-                    told,
-                    idle_from: machine.idle_from(),
-                });
-                sessions = if interest.writes() { Sessions::default() } else { waiter.sessions() };
+                let idle_from = machine.idle_from();
+                woken = waiter.wait(Awaited { socket: &socket, interest, until, told, idle_from });
+                let may_receive = interest == Interest::Read;
+                sessions = if may_receive { waiter.sessions() } else { Sessions::default() };
                 continue;
             }
         }
@@ -173,6 +184,10 @@ fn turn<S: SocketService, W: Waiter>(
     if woken == Woken::Reclaimed {
         machine.was_shut();
     }
+    // A pause ends before the bytes, because those that came in it are received behind the response.
+    if machine.wants() == Wants::Pause {
+        machine.expire(&mut lent);
+    }
     let moved = move_bytes(socket, machine, &mut lent, true, W::TRIGGER);
     // Requests that had arrived were answered before this.
     if going_down {
@@ -191,4 +206,24 @@ fn turn<S: SocketService, W: Waiter>(
     }
     // Under TLS a closing connection may have an alert to send.
     send(socket, machine, &mut lent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn wait_for_the_time_ignores_a_failed_socket() {
+        let (server, client) = UnixStream::pair().unwrap();
+        drop(client);
+        let socket = Arc::new(OwnedFd::from(server));
+        for (interest, reported) in [(Interest::Read, 1), (Interest::Write, 1), (Interest::None, 0)] {
+            let (until, told, idle_from) = (Nanos::MAX, true, Nanos::MAX);
+            let awaited = Awaited { socket: &socket, interest, until, told, idle_from };
+            let mut set = [awaited.watched()];
+            assert_eq!(sys::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap(), reported, "{interest:?}");
+        }
+    }
 }

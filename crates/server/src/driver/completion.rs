@@ -377,6 +377,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
     }
 
     fn go_on(&mut self, token: Token, _has_expired: bool) {
+        // Bytes that came in a pause have waited for the pace and not in a queue.
+        self.state.before_turn(token, false);
         self.advance(token);
     }
 

@@ -430,7 +430,7 @@ impl Machine {
                 lent.counts.tls_handshakes_failed += 1;
             }
             // A response that is cut off ends without `close_notify`.
-            if self.http.wants() == Wants::Transmit {
+            if matches!(self.http.wants(), Wants::Transmit | Wants::Pause) {
                 layer.alert = Alert::Settled;
             }
         }

@@ -33,7 +33,7 @@ const NOTICES: Token = Token(u32::MAX as u64 - 1);
 pub(super) struct Notes {
     /// The connection is in the work-pending list.
     is_pending: bool,
-    /// The connection waits for something besides its peer.
+    /// The connection waits for something else than its peer: the service, or the end of a pause.
     waits: bool,
     /// The connection is in [`ReadinessLoop::unfinished`].
     is_unfinished: bool,
@@ -205,11 +205,12 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
     }
 
     fn go_on(&mut self, token: Token, has_expired: bool) {
+        // Bytes that came in a pause have waited for the pace and not in a queue, and no edge reports them again.
+        self.state.before_turn(token, false);
         let Some((peer, mut lent)) = self.state.connection(token) else { return };
-        let moved = if has_expired {
-            send(peer.socket.as_fd(), &mut peer.machine, &mut lent)
-        } else {
-            Moved::AsFarAsPossible
+        let moved = match has_expired {
+            true => Self::move_bytes(peer, &mut lent, true),
+            false => Moved::AsFarAsPossible,
         };
         self.settle(token, moved);
     }

@@ -203,9 +203,9 @@ fn send_plain<S: SocketService>(
                 let more = if more { SendFlags::MORE } else { SendFlags::empty() };
                 rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more)
             }
-            Transmit::File { range, .. } => {
+            Transmit::File { range, length, .. } => {
                 let mut offset = range.offset;
-                let count = lent.context.service.sendable(range, range.length.min(left)) as usize;
+                let count = lent.context.service.sendable(range, length.min(left)) as usize;
                 if count == 0 {
                     return Moved::AsFarAsPossible;
                 }

@@ -211,7 +211,7 @@ impl SmallService for Texts {}
 /// Makes an answer that clients must not store.
 pub fn answer(status: Status, media_type: &str, text: String) -> Response<Arc<OwnedFd>> {
     let fields = format!("Content-Type: {media_type}\r\nCache-Control: no-store\r\n");
-    Response { status, fields: fields.into(), body: Body::Bytes(text.into()), close: false }
+    Response { status, fields: fields.into(), body: Body::Bytes(text.into()), close: false, pace: None }
 }
 
 /// Refuses a method, and names the allowed ones.

@@ -1,7 +1,7 @@
 //! A client that blocks, and knows what it should get.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Longer than anything takes but a failure.
@@ -97,6 +97,16 @@ impl Client {
         let ended = matches!(self.stream.peek(&mut [0]), Ok(0));
         self.stream.set_nonblocking(false).unwrap();
         ended
+    }
+
+    /// Waits until bytes have come, and takes some of them.
+    pub fn wait_for_bytes(&mut self) {
+        assert!(self.receive().unwrap() > 0);
+    }
+
+    /// Shuts down the sending side.
+    pub fn end_sending(&self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
     fn receive(&mut self) -> io::Result<usize> {

@@ -273,7 +273,7 @@ fn held() -> (usize, usize) {
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     // A thread that has ended since the folder was read has no name.
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    let of_tests = ["cases::", "legal::", "secure::", "conformance"];
+    let of_tests = ["cases::", "legal::", "paced::", "secure::", "conformance"];
     let threads = names.filter(|name| !of_tests.iter().any(|test| name.starts_with(test)));
     (descriptors, threads.count())
 }

@@ -11,4 +11,5 @@ mod cases;
 mod client;
 mod harness;
 mod legal;
+mod paced;
 mod secure;

@@ -40,6 +40,13 @@ impl Identity {
         }
     }
 
+    /// A stream that offers one protocol by ALPN.
+    pub fn stream(&self, protocol: &str, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut config = (*self.client).clone();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        Client::new(&Arc::new(config), address).stream
+    }
+
     fn connect(&self, server: &Running) -> Client {
         Client::new(&self.client, server.address)
     }

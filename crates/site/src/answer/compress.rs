@@ -215,6 +215,7 @@ impl<C: Clock> Site<C> {
                     varies: true,
                     wall: self.clock.wall(),
                     lines: &self.rules.lines(key),
+                    pace: self.rules.pace(key),
                 };
                 self.counts.compressed += 1;
                 Slot::Loaded(Representation::of_made(made, own, facts))

@@ -31,7 +31,7 @@ impl<C: Clock> Site<C> {
         }
         if let Some(rule) = rules.fixed(canonical) {
             self.counts.fixed_responses += 1;
-            let response = respond::fixed(rule);
+            let response = respond::fixed(rule, rules.pace(canonical));
             if rule.text.is_some() {
                 let lines = self.lines(canonical).without_file(request.transport);
                 return Some(Some(respond::with_lines(response, &lines)));

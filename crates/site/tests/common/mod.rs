@@ -37,6 +37,8 @@ pub struct Answer {
     /// The fields and the content of each part.
     pub parts: Vec<(String, Vec<u8>)>,
     pub from_file: bool,
+    /// Bytes per second, and bytes at the beginning that do not count.
+    pub pace: Option<(u64, u64)>,
 }
 
 impl Fixture {
@@ -102,6 +104,7 @@ impl Fixture {
         };
         let response = self.site.respond(&request, self.now);
         let from_file = matches!(response.body, Body::File(_));
+        let pace = response.pace.map(|pace| (pace.bytes_per_s.get(), pace.after));
         let (body, parts) = match response.body {
             Body::Parts(parts) => {
                 let parts = parts.into_iter().map(|part| (text(&part.fields), content(part.body)));
@@ -109,7 +112,7 @@ impl Fixture {
             }
             body => (content(body), Vec::new()),
         };
-        Answer { status: response.status.0, fields: text(&response.fields), body, parts, from_file }
+        Answer { status: response.status.0, fields: text(&response.fields), body, parts, from_file, pace }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::encode::{self, Multipart, Persistence};
 use crate::head::{self, Framing, Head};
 use crate::head_syntax::HeadSyntax;
 use crate::request::{Method, Request, Version};
-use crate::response::{Body, Response};
+use crate::response::{Body, Budget, Response};
 use crate::scan::LineEnds;
 use crate::status::Status;
 
@@ -306,6 +306,10 @@ impl<F> Connection<F> {
         }
         let end = self.outbox.pending();
         cx.counts.body_bytes += end - head_end;
+        if let Some(mut budget) = response.pace.and_then(|pace| Budget::new(pace, end - head_end, cx.now)) {
+            budget.exempt(head_end);
+            self.outbox.pace(budget);
+        }
         if let Some(mut record) = record {
             record.head = head_end - before;
             record.length = end - before;

@@ -28,7 +28,7 @@ use dispatch::Trigger;
 use overload::law::Sessions;
 use rustix::process::Pid;
 use sys::epoll::{self, Operation, bits};
-use sys::poll::{self, PollFd};
+use sys::poll;
 use sys::process::{Children, Fork};
 
 use super::{FOUND_EMPTY, SINCE, TAKEN, WAITS};
@@ -367,8 +367,7 @@ impl Waiter for Alone<'_> {
     }
 
     fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
-        let wanted = if awaited.interest.writes() { poll::bits::OUT } else { poll::bits::IN };
-        let mut set = vec![PollFd::new(awaited.socket.as_raw_fd(), wanted)];
+        let mut set = vec![awaited.watched()];
         // The stop stays readable. It is watched until the connection has been told.
         if !awaited.told {
             set.push(readable(&self.stop.descriptor()));

@@ -4,7 +4,9 @@
 //!   bytes ──> machine ── Receive ──> a receive in flight
 //!     ^          │ Transmit
 //!     │          ├── small and plain ──> a send in flight ──────┐ completed: the rest, or what comes next
-//!     └─ early ──┴── file, records ──> sent now; a wait for room ┘
+//!     └─ early ──┼── file, records ──> sent now; a wait for room ┘
+//!                │ Pause
+//!                └── no operation: `go_on` continues at the deadline
 //! ```
 //!
 //! Bytes that come while output waits are kept ([`EARLY_BYTES`]) until the machine wants them.
@@ -113,7 +115,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
             let Some((peer, mut lent)) = self.state.connection(token) else { return };
             match peer.machine.wants() {
                 Wants::Close => return self.close(token),
-                Wants::Resume => break,
+                Wants::Resume | Wants::Pause => break,
                 Wants::ShutdownThenReceive => shut_down(peer.socket.as_fd(), &mut peer.machine),
                 _ if receive_early(peer, &mut lent) => {}
                 Wants::Receive => break,

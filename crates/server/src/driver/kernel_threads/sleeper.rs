@@ -1,12 +1,12 @@
 //! A kernel thread's wait for its connection: it also ends at the stop, and for others that the thread could serve.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use base::{Clock, Nanos};
 use dispatch::Trigger;
 use overload::law::Sessions;
-use sys::poll::{self, PollFd, bits};
+use sys::poll::{self, PollFd};
 
 use super::Group;
 use crate::driver::blocking::{Awaited, Waiter, Woken};
@@ -39,7 +39,7 @@ impl<S: SocketService> Waiter for Sleeper<'_, '_, S> {
     }
 
     fn wait(&mut self, awaited: Awaited<'_>) -> Woken {
-        let Awaited { socket, interest, until, told, idle_from } = awaited;
+        let Awaited { socket, until, told, idle_from, .. } = awaited;
         let now = self.group.clock.now();
         let in_the_way = self.others_wait || !self.own_queue.is_empty();
         let is_idle = idle_from <= now;
@@ -48,9 +48,8 @@ impl<S: SocketService> Waiter for Sleeper<'_, '_, S> {
         }
         let entry = (idle_from < Nanos::MAX).then(|| self.group.idle.enter(socket, idle_from));
         let until = if in_the_way && !is_idle { until.min(idle_from) } else { until };
-        let wanted = if interest.writes() { bits::OUT } else { bits::IN };
         self.set.clear();
-        self.set.push(PollFd::new(socket.as_raw_fd(), wanted));
+        self.set.push(awaited.watched());
         // The thread polls the stop, which stays readable, until its connection has been told.
         if !told {
             self.set.push(readable(&self.group.stop.descriptor()));

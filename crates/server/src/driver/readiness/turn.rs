@@ -53,7 +53,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         }
     }
 
-    /// Closes a connection that failed while it waited for the service. Some mechanisms would otherwise report the failure
+    /// Closes a connection that failed while it waited for the service or the time. Some mechanisms would otherwise report the failure
     /// on every wait.
     fn ends_in_vain(&mut self, token: Token) -> bool {
         let waits = self.state.peers.get_mut(token).is_some_and(|peer| peer.own.waits);
@@ -88,7 +88,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             Wants::Receive => Interest::Read,
             Wants::Transmit if nothing_to_send && !peer.machine.has_bytes() => Interest::None,
             Wants::Transmit => Interest::Write,
-            Wants::Resume => Interest::None,
+            Wants::Resume | Wants::Pause => Interest::None,
             Wants::ShutdownThenReceive => {
                 shut_down(peer.socket.as_fd(), &mut peer.machine);
                 // The peer's bytes and its end may have been reported already.

@@ -243,7 +243,7 @@ fn settle(mut peer: Box<Peer>) -> Next {
     match peer.machine.wants() {
         _ if peer.machine.is_deferred() => Next::Stage(Step::File, peer),
         Wants::Close => Next::Source(Mail::Ended(peer)),
-        Wants::Receive | Wants::Transmit | Wants::Resume => Next::Source(Mail::Idle(peer)),
+        Wants::Receive | Wants::Transmit | Wants::Resume | Wants::Pause => Next::Source(Mail::Idle(peer)),
         Wants::ShutdownThenReceive => {
             shut_down(peer.arrived.socket.as_fd(), &mut peer.machine);
             Next::Stage(Step::Read, peer)
@@ -254,6 +254,10 @@ fn settle(mut peer: Box<Peer>) -> Next {
 impl Peer {
     /// Returns the interest that the event mechanism gets.
     pub(super) fn interest(&self) -> Interest {
-        if self.machine.wants() == Wants::Transmit { Interest::Write } else { Interest::Read }
+        match self.machine.wants() {
+            Wants::Transmit => Interest::Write,
+            Wants::Pause => Interest::None,
+            _ => Interest::Read,
+        }
     }
 }

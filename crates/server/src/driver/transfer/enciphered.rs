@@ -131,8 +131,8 @@ fn encipher<S: SocketService>(machine: &mut Machine, lent: &mut Lent<'_, S>, mos
     let (plain, more): (&[u8], bool) = match machine.http.transmit() {
         Transmit::Nothing => return Enciphered::Nothing,
         Transmit::Bytes { bytes, more } => (&bytes[..bytes.len().min(most as usize)], more),
-        Transmit::File { range, more } => {
-            let count = lent.context.service.sendable(range, range.length.min(most)) as usize;
+        Transmit::File { range, length, more } => {
+            let count = lent.context.service.sendable(range, length.min(most)) as usize;
             if count == 0 {
                 return Enciphered::Nothing;
             }

@@ -87,10 +87,11 @@ impl Observer {
     }
 }
 
-/// Tells whether the response is a whole small file that depends only on the [`Key`].
+/// Tells whether the response is a whole small file that depends only on the [`Key`], and leaves at once.
 fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
     let whole = response.status == Status::OK
         && !response.close
+        && response.pace.is_none()
         && matches!(&response.body, Body::Bytes(bytes) if bytes.len() < LONGEST);
     whole
         && matches!(request.method, Method::Get | Method::Head)
@@ -143,8 +144,11 @@ fn candidate(host: u16, request: &Request<'_>) -> Option<Candidate> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
     use bytes::Bytes;
+    use http1::Pace;
     use httparse::Header;
 
     fn request<'a>(fields: &'a [Header<'a>]) -> Request<'a> {
@@ -163,7 +167,7 @@ mod tests {
 
     fn response() -> Response<File> {
         let body = Body::Bytes(Bytes::from_static(b"x"));
-        Response { status: Status::OK, fields: Bytes::new(), body, close: false }
+        Response { status: Status::OK, fields: Bytes::new(), body, close: false, pace: None }
     }
 
     #[test]
@@ -194,6 +198,9 @@ mod tests {
         }
         let close = Response { close: true, ..response() };
         assert!(!may_be_kept(&request(&[]), &close));
+        let pace = Pace { bytes_per_s: NonZeroU64::MIN, after: u64::MAX };
+        let paced = Response { pace: Some(pace), ..response() };
+        assert!(!may_be_kept(&request(&[]), &paced));
         let missing = Response { status: Status::NOT_FOUND, ..response() };
         assert!(!may_be_kept(&request(&[]), &missing));
     }

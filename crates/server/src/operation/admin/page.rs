@@ -56,7 +56,13 @@ pub fn page(about: &str, access: Access, history: Option<&History>) -> Response<
         "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nContent-Security-Policy: {POLICY}\r\n\
          Referrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n"
     );
-    Response { status: Status::OK, fields: fields.into(), body: Body::Bytes(text.into()), close: false }
+    Response {
+        status: Status::OK,
+        fields: fields.into(),
+        body: Body::Bytes(text.into()),
+        close: false,
+        pace: None,
+    }
 }
 
 /// Writes a row for the newest sample, then rows of means over [`STEP`] samples, the newest first.
