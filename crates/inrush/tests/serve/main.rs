@@ -29,6 +29,7 @@ mod logging;
 mod mistakes;
 mod nginx_move;
 mod overload;
+mod paced;
 mod packages;
 mod page;
 mod protocol;

@@ -38,6 +38,7 @@ const FLAGS: &[(&[&str], &[&str])] = &[
         &["--client-exempt", "add --client-connections or --client-rate", "overload control"],
     ),
     (&["--arch=seda", "--client-exempt=10.0.0.0/8"], &["--client-exempt", "no client is refused"]),
+    (&["--limit-rate=/a 100k"], &["--limit-rate", "100KiB", "expected PATH SIZE [after SIZE]"]),
     (
         &["--arch=smped", "--client-connections=5"],
         &["--client-connections", "smped serves from processes", "per-core"],

@@ -30,7 +30,7 @@ const PATIENT: &str = "--queue-target=10s";
 /// A server, by the process that serves now. It ends when dropped, with all that went before it.
 pub struct Upgrading {
     pub server: Server,
-    process: u32,
+    pub process: u32,
 }
 
 impl Upgrading {
@@ -39,14 +39,14 @@ impl Upgrading {
         Upgrading { server, process }
     }
 
-    fn start(files: &Files, flags: &[&str]) -> Upgrading {
+    pub fn start(files: &Files, flags: &[&str]) -> Upgrading {
         // seda has controllers of its own.
         let patient: &[&str] = if flags.contains(&"--arch=seda") { &[] } else { &[PATIENT] };
         let flags = [flags, &["--upgrade=on"], patient].concat();
         Upgrading::new(Server::start_with_control(&files.root(), &flags))
     }
 
-    fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.server.address
     }
 
@@ -73,7 +73,7 @@ impl Upgrading {
     }
 
     /// Hands over, and returns what both processes said until the successor serves.
-    fn hand_over(&mut self) -> String {
+    pub fn hand_over(&mut self) -> String {
         let said = self.signal(Signal::USR2, " serves now; this one finishes its connections");
         let line = said.lines().last().unwrap();
         let number = line.strip_prefix("inrush: process ").and_then(|rest| rest.split(' ').next());

@@ -2,7 +2,7 @@
 //!
 //! nginx gives a request to one location, and a level below replaces the lists of the level above. Our rules are lists
 //! with patterns. Where the first that matches decides (redirects, responses, networks), the most specific location
-//! comes first; where the last does (fields, passwords, fallbacks), it comes last.
+//! comes first; where the last does (fields, passwords, rates, fallbacks), it comes last.
 //!
 //! Invariant: no file is sent that nginx hands to a program in place of a client. The locations of programs are refused, and
 //! their files are no index and no fallback, because they may hold source code and passwords.
@@ -11,7 +11,7 @@ use base::Network;
 
 use super::super::Settings;
 use super::directives::Directive;
-use super::{IS_SHARED, Level, equals};
+use super::{IS_SHARED, Level, equals, rates};
 
 /// The directives that this module and the hosts read.
 pub(super) const IS_HANDLED: &[&str] = &[
@@ -26,6 +26,8 @@ pub(super) const IS_HANDLED: &[&str] = &[
     "expires",
     "gzip",
     "index",
+    "limit_rate",
+    "limit_rate_after",
     "listen",
     "location",
     "return",
@@ -221,6 +223,7 @@ impl<'a> Writer<'a, '_> {
         }
         self.networks(places);
         // The last rule that matches decides.
+        self.rates(places);
         let has_fallback = places.iter().any(|place| self.fallback(places, place).is_some());
         for place in places.iter().rev() {
             self.fields(place);
@@ -247,7 +250,8 @@ impl<'a> Writer<'a, '_> {
     fn note_the_rest(&mut self, places: &[Place<'a>]) {
         for directive in self.server {
             let known = [IS_HANDLED, IS_SHARED, &["rewrite"]];
-            let is_handled = known.iter().any(|names| names.contains(&directive.name()));
+            let is_handled =
+                known.iter().any(|names| names.contains(&directive.name())) && !rates::is_variable(directive);
             if !is_handled && !equals::needs_nothing(directive) {
                 self.notes.push(equals::note(directive));
             }
@@ -258,6 +262,7 @@ impl<'a> Writer<'a, '_> {
                 // The folder of everything is that of the host.
                 let is_root = directive.name() == "root" && !std::ptr::eq(place.inside, start);
                 let is_handled = IS_HANDLED.contains(&directive.name()) || directive.name() == "rewrite";
+                let is_handled = is_handled && !rates::is_variable(directive);
                 if is_root || !is_handled && !equals::needs_nothing(directive) {
                     self.notes.push(equals::note(directive));
                 }
@@ -387,6 +392,15 @@ impl<'a> Writer<'a, '_> {
             _ => return,
         };
         place.patterns.iter().for_each(|pattern| self.settings.add("auth", format!("{pattern} {rule}")));
+    }
+
+    fn rates(&mut self, places: &[Place<'a>]) {
+        let rule = |place: &Place<'a>| {
+            let levels = self.levels(place);
+            rates::rule(&one(&levels, "limit_rate"), &one(&levels, "limit_rate_after"))
+        };
+        let rules = rates::rules(places.iter().rev().map(|place| (&place.patterns[..], rule(place))));
+        rules.into_iter().for_each(|rule| self.settings.add("limit-rate", rule));
     }
 
     /// The header fields of a place: the server's fields for everything, and the place's own.

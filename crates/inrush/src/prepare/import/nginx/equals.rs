@@ -90,7 +90,7 @@ fn reason(name: &str) -> &'static str {
         {
             "it belongs to a proxy, which Inrush is not"
         }
-        "limit_rate" | "limit_rate_after" => "Inrush does not slow downloads down",
+        "limit_rate" | "limit_rate_after" => "a rate is fixed text here, without variables",
         "limit_req" | "limit_req_status" | "limit_req_zone" => {
             "see --client-rate, which limits the connections and requests of each client"
         }
