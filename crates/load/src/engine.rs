@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The paper has two processes, an establisher and a handler, so that neither waits for the other. Here both
-//! are one loop; `pair_half` has the paper's two processes. Each turn does a bounded amount of work: it begins
+//! are one loop; `pair` has the paper's two processes. Each turn does a bounded amount of work: it begins
 //! at most [`STARTS_PER_TURN`] sessions, then handles one batch of connects and one batch of replies. A
 //! [`Transport`] provides the connections: kernel sockets or TCP in user space.
 //!
@@ -24,67 +24,48 @@
 //!
 //! The modules:
 //!
-//! - Below the engine: `run_clock` tells the time and waits for the start, `schedule` tells when sessions are due and
-//!   `deadlines` when waits end; `transport` is the client's TCP, `tls` the TLS state of a connection, `wire` a
-//!   connection with or without it, `receive` reads replies.
-//! - The engine's parts: `session` has the state of a session and of a connection, `connections` all of them,
-//!   `multiplex` the streams of connections over HTTP/2, `retry_queue` the requests to be offered again.
-//! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, `rests`, and `ending`.
-//! - Half of a pair: `pair_half`, over the socket of `handover`. Kept connections that requests share: `connections/pool`.
+//! - The rooms below the engine: `time` has the clock, the schedule and the deadlines; `wire` is a connection's bytes, over
+//!   TCP and TLS; `state` has the sessions, connections, streams and retries. `settings` are those of all threads.
+//! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, and `ending`. `receive` reads replies.
+//! - `pair` makes the engine one half of a pair.
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.
 //! - For tests: `scripted`, a transport without a network.
 //!
 //! Invariants: every session that was offered ends in the ledger. All times are since the run's start.
 
 mod connect;
-mod connections;
-mod deadlines;
 mod ending;
 mod exchange;
-pub(crate) mod handover;
 pub(crate) mod holders;
-mod multiplex;
-mod pair_half;
+mod pair;
 mod receive;
-mod rests;
 mod retries;
-mod retry_queue;
-mod run_clock;
-pub(crate) mod schedule;
 #[cfg(test)]
 mod scripted;
-mod session;
+pub(crate) mod settings;
+mod state;
 mod streams;
-mod tls;
-pub(crate) mod transport;
-mod wire;
+pub(crate) mod time;
+pub(crate) mod wire;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::num::NonZeroU32;
 
-use base::{Clock, Key, Nanos, PerSecond, Rng};
+use base::{Clock, Key, Nanos, Rng};
 use rand::Rng as _;
 
-use crate::engine::retry_queue::RetryQueue;
-use crate::engine::schedule::{Busy, Schedule};
-use crate::engine::transport::{Event, Transport};
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
 use crate::measurement::thread_metrics::{ThreadMetrics, ThreadReport};
-use crate::plan::Plan;
-use crate::plan::choices::expected::Expected;
-use crate::plan::choices::retry::Retry;
-use crate::plan::choices::tls::Tls;
-use crate::plan::config::{Client, Sockets};
-use crate::plan::requests::Workload;
-use crate::plan::terms::share::Share;
-use crate::plan::terms::window::Window;
-use connections::{Connections, Pool};
-use handover::Role;
-use multiplex::Streams;
-use rests::Rests;
-use run_clock::RunClock;
+use pair::handover::Role;
+use settings::Settings;
+use state::connections::{Connections, Pool};
+use state::multiplex::Streams;
+use state::retry_queue::RetryQueue;
+use time::rests::Rests;
+use time::run_clock::{RunClock, SLEEP_MAX};
+use time::schedule::{Busy, Schedule};
+use wire::transport::{Event, Transport};
 
 /// Sessions begun in one turn: about a millisecond's work, so that the engine reads replies in between.
 const STARTS_PER_TURN: usize = 256;
@@ -111,68 +92,8 @@ const TOGETHER_MAX: Nanos = Nanos::from_millis(5);
 /// The sessions due within that time that make waiting worth while.
 const TOGETHER_MIN: f64 = 4.0;
 
-/// The longest sleep of the loop; a request to stop is noticed after it.
-const SLEEP_MAX: Nanos = Nanos::from_millis(50);
-
 /// The size of the read buffer; one read takes most replies whole.
 const SCRATCH_BYTES: usize = 64 * 1024;
-
-/// The settings that all engine threads share.
-#[derive(Clone)]
-pub(crate) struct Settings<'a> {
-    /// TLS state; `None` for plain HTTP.
-    pub tls: Option<&'a Tls>,
-    pub workload: &'a Workload,
-    pub connect_timeout: Nanos,
-    pub request_timeout: Nanos,
-    pub expected: &'a Expected,
-    pub retry: Retry,
-    pub follows_redirects: bool,
-    /// The most streams of a connection, over HTTP/2.
-    pub streams: Option<NonZeroU32>,
-    /// The connections that this thread's requests share; `None` if each session has its own.
-    pub kept_connections: Option<u32>,
-    /// The most pending connects of this thread.
-    pub pending_max: u32,
-    /// True when `pending_max` was derived from the rate and grows with it.
-    pub pending_follows_rate: bool,
-    /// This thread among those that begin sessions.
-    pub lane: Share,
-    /// The highest rate of sessions per second in this thread; `None` for sessions without a rate.
-    pub rate_peak: Option<PerSecond>,
-    /// The measured window. Requests due in it count in the latencies.
-    pub window: Window,
-    /// Sessions scheduled in this window count in the ledger. It is the measured window; for a population it is the
-    /// whole run, because its sessions begin in the warm-up. The latencies of holders follow their ledger.
-    pub counted: Window,
-    pub interval: Nanos,
-}
-
-impl Settings<'_> {
-    /// The settings that all lanes of a plan share.
-    pub(crate) fn of(plan: &Plan) -> Settings<'_> {
-        let config = &plan.config;
-        Settings {
-            tls: plan.tls.as_ref(),
-            workload: &plan.workload,
-            connect_timeout: config.connect_timeout,
-            request_timeout: config.request_timeout,
-            expected: &config.expected,
-            retry: config.retry,
-            follows_redirects: config.follow,
-            streams: config.streams,
-            kept_connections: config.connections.map(|_| plan.pending_max_of(0)),
-            // Other lanes may have one less.
-            pending_max: plan.pending_max_of(0),
-            pending_follows_rate: matches!(config.client, Client::SClient { sockets: Sockets::Auto, .. }),
-            lane: Share::ALL,
-            rate_peak: None,
-            window: config.window(),
-            counted: config.window(),
-            interval: config.interval,
-        }
-    }
-}
 
 /// The end of a run's schedule.
 #[derive(Clone, Copy)]

@@ -9,12 +9,12 @@ use record::Outcome;
 use sys::errno::{Failure, classify};
 
 use super::exchange::transmit;
-use super::session::story::Story;
-use super::session::{Connection, Phase, Session};
 use super::{Engine, TOO_LATE};
-use crate::engine::retry_queue::Again;
-use crate::engine::transport::Transport;
+use crate::engine::state::retry_queue::Again;
+use crate::engine::state::session::story::Story;
+use crate::engine::state::session::{Connection, Phase, Session};
 use crate::engine::wire::Wire;
+use crate::engine::wire::transport::Transport;
 use crate::measurement::thread_metrics::failures::Example;
 use crate::measurement::verdict::LATENESS_P99_MAX;
 use crate::plan::terms::draws::Draws;
@@ -229,10 +229,10 @@ pub(crate) fn connect_failure(error: &io::Error) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Settings;
-    use crate::engine::schedule::Schedule;
-    use crate::engine::transport::KernelSockets;
-    use crate::engine::transport::sources::Sources;
+    use crate::engine::settings::Settings;
+    use crate::engine::time::schedule::Schedule;
+    use crate::engine::wire::transport::KernelSockets;
+    use crate::engine::wire::transport::sources::Sources;
     use crate::plan::choices::arrivals::{Lane, Process};
     use crate::plan::choices::tempo::Tempo;
     use crate::plan::config::{Client, Config, Sockets};

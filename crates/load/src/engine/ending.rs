@@ -6,11 +6,11 @@
 
 use base::{Clock, Nanos};
 
-use super::connections::Pool;
-use super::session::Session;
 use super::{Ending, Engine};
-use crate::engine::handover::Role;
-use crate::engine::transport::Transport;
+use crate::engine::pair::handover::Role;
+use crate::engine::state::connections::Pool;
+use crate::engine::state::session::Session;
+use crate::engine::wire::transport::Transport;
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Interval;

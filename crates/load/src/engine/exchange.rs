@@ -8,10 +8,10 @@ use http1::client::Reply;
 use record::Outcome;
 
 use super::Engine;
-use super::session::{Connection, Phase};
 use crate::engine::receive::{Ears, Received, receive};
-use crate::engine::retry_queue::Again;
-use crate::engine::transport::Transport;
+use crate::engine::state::retry_queue::Again;
+use crate::engine::state::session::{Connection, Phase};
+use crate::engine::wire::transport::Transport;
 use crate::measurement::recorder::{Correct, Pieces};
 use crate::measurement::thread_metrics::failures::Failures;
 use crate::plan::choices::expected::Statuses;
@@ -306,8 +306,8 @@ fn read<T: Transport>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::time::schedule::Schedule;
     use crate::plan::requests::RequestId;
     use proptest::prelude::*;
 

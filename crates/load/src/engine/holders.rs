@@ -31,12 +31,12 @@ use base::{Bytes, Clock, Key, Nanos, Slab};
 use http1::client::Reader;
 use record::Outcome;
 
-use crate::engine::Settings;
 use crate::engine::connect::connect_failure;
-use crate::engine::run_clock::RunClock;
-use crate::engine::schedule::Schedule;
-use crate::engine::transport::{Event, Transport};
+use crate::engine::settings::Settings;
+use crate::engine::time::run_clock::{RunClock, SLEEP_MAX};
+use crate::engine::time::schedule::Schedule;
 use crate::engine::wire::Wire;
+use crate::engine::wire::transport::{Event, Transport};
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Interval;
@@ -57,9 +57,6 @@ const STEP: Nanos = Nanos::from_millis(100);
 
 /// The receive buffer of a slow reader. The kernel grants at least about half of it.
 pub(crate) const SLOW_BUFFER: u32 = 4096;
-
-/// The longest sleep of the loop; a request to stop is noticed after it.
-const SLEEP_MAX: Nanos = Nanos::from_millis(50);
 
 /// The operation's name in errors.
 const WAITING: &str = "waiting for a population";

@@ -3,10 +3,10 @@
 use http1::client::{Part, Reader, Reply};
 use record::Outcome;
 
-use crate::engine::session::detour::Detour;
-use crate::engine::session::story::Story;
-use crate::engine::transport::Transport;
+use crate::engine::state::session::detour::Detour;
+use crate::engine::state::session::story::Story;
 use crate::engine::wire::Wire;
+use crate::engine::wire::transport::Transport;
 use crate::measurement::thread_metrics::failures::{Example, Failures};
 use crate::plan::choices::expected::Statuses;
 use crate::plan::terms::digest::Hasher;

@@ -3,11 +3,11 @@
 use base::{Clock, Key, Nanos};
 use record::Outcome;
 
-use super::session::Session;
 use super::{Engine, STARTS_PER_TURN};
-use crate::engine::retry_queue::Again;
-use crate::engine::schedule::Busy;
-use crate::engine::transport::Transport;
+use crate::engine::state::retry_queue::Again;
+use crate::engine::state::session::Session;
+use crate::engine::time::schedule::Busy;
+use crate::engine::wire::transport::Transport;
 use crate::plan::choices::retry::Retry;
 use crate::plan::requests::{RequestId, Workload};
 use crate::plan::terms::draws::Draws;
@@ -152,8 +152,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::time::schedule::Schedule;
     use crate::plan::config::Client;
     use base::Nanos;
     use std::num::NonZeroU32;

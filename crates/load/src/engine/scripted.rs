@@ -8,9 +8,10 @@ use std::rc::Rc;
 use base::{Clock, Key, Nanos, SimulatedClock, WallTime};
 use rustix::io::Errno;
 
-use super::schedule::Schedule;
-use super::transport::{Event, Transport};
-use super::{Engine, Settings};
+use super::Engine;
+use super::settings::Settings;
+use crate::engine::time::schedule::Schedule;
+use crate::engine::wire::transport::{Event, Transport};
 use crate::plan::Plan;
 use crate::plan::config::{Client, Config};
 use crate::plan::preflight::prepare;

@@ -30,12 +30,12 @@ use http2::client::{Broken, End, Event};
 use record::Outcome;
 
 use super::exchange::{READS_PER_TURN, Times};
-use super::multiplex::{Multiplex, Stream, Users};
-use super::session::{Connection, Phase, Session};
 use super::{Engine, SCRATCH_BYTES};
-use crate::engine::retry_queue::Again;
-use crate::engine::schedule::Busy;
-use crate::engine::transport::Transport;
+use crate::engine::state::multiplex::{Multiplex, Stream, Users};
+use crate::engine::state::retry_queue::Again;
+use crate::engine::state::session::{Connection, Phase, Session};
+use crate::engine::time::schedule::Busy;
+use crate::engine::wire::transport::Transport;
 use crate::measurement::recorder::Pieces;
 use crate::plan::requests::Workload;
 
@@ -491,8 +491,8 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::time::schedule::Schedule;
     use crate::plan::choices::tls::Trust;
     use std::num::NonZeroU32;
 

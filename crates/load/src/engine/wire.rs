@@ -1,16 +1,22 @@
 //! A connection to the target, with or without TLS: one byte stream for all engines, over either transport.
 //!
-//! Nothing here blocks. Sending tells whether a connection is established, without a system call that asks.
+//! `tls` is the TLS state of a connection, and `transport` the client's TCP: kernel sockets or TCP in user space.
+//!
+//! Leaves out HTTP: `receive` reads replies from a wire. Nothing in this file blocks. Sending tells whether a connection is
+//! established, without a system call that asks.
+
+mod tls;
+pub(crate) mod transport;
 
 use std::io;
 
 use record::Outcome;
 use sys::errno::{Failure, classify};
 
-use crate::engine::tls::{TlsConnection, is_about_protocol};
-use crate::engine::transport::Transport;
 use crate::measurement::recorder::Handshake;
 use crate::plan::choices::tls::Tls;
+use tls::{TlsConnection, is_about_protocol};
+use transport::Transport;
 
 /// A connection to the target, or an attempt at one.
 pub(crate) struct Wire<S> {

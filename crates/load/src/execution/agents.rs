@@ -7,7 +7,7 @@
 use base::Nanos;
 use record::{LoadResult, Point};
 
-use crate::engine::transport::Links;
+use crate::engine::wire::transport::Links;
 use crate::error::LoadError;
 use crate::execution::run::{Gathering, Member, ThreadInterval, carry_out};
 use crate::execution::threads::Start;

@@ -24,7 +24,7 @@ use record::LoadResult;
 use sys::descriptors;
 use sys::process::{Child, Program};
 
-use crate::engine::transport::Links;
+use crate::engine::wire::transport::Links;
 use crate::error::LoadError;
 use crate::execution::protocol::{Assignment, Line, Role, read};
 use crate::execution::run::{Gathering, carry_out};

@@ -13,7 +13,7 @@ use base::{Clock, Nanos, RealClock};
 use record::{LoadResult, Manifest};
 use sys::descriptors;
 
-use crate::engine::transport::Links;
+use crate::engine::wire::transport::Links;
 use crate::error::LoadError;
 use crate::execution::stop::Stop;
 use crate::execution::threads::{Start, run_lane, run_population};

@@ -22,7 +22,7 @@ use record::LoadResult;
 use sys::passing;
 use sys::process::{Child, Program};
 
-use crate::engine::transport::Links;
+use crate::engine::wire::transport::Links;
 use crate::error::LoadError;
 use crate::execution::protocol::{Assignment, Line, read};
 use crate::execution::run::{Gathering, Member, ThreadInterval, carry_out};

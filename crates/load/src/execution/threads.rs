@@ -8,11 +8,12 @@ use rand::Rng as _;
 use rustix::thread::set_current_timer_slack;
 use usertcp::SourceNet;
 
+use crate::engine::Engine;
 use crate::engine::holders::{Holders, SLOW_BUFFER};
-use crate::engine::schedule::Schedule;
-use crate::engine::transport::sources::Sources;
-use crate::engine::transport::{AnyLink, KernelSockets, Transport, UserTcp};
-use crate::engine::{Engine, Settings};
+use crate::engine::settings::Settings;
+use crate::engine::time::schedule::Schedule;
+use crate::engine::wire::transport::sources::Sources;
+use crate::engine::wire::transport::{AnyLink, KernelSockets, Transport, UserTcp};
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
 use crate::measurement::thread_metrics::ThreadReport;

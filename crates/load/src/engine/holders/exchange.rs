@@ -9,7 +9,7 @@ use record::Outcome;
 use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};
 use crate::engine::connect::connect_failure;
 use crate::engine::receive::{Ears, Received, receive};
-use crate::engine::transport::Transport;
+use crate::engine::wire::transport::Transport;
 use crate::measurement::recorder::Correct;
 use crate::plan::choices::population::Manner;
 
@@ -185,9 +185,9 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Settings;
-    use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::settings::Settings;
+    use crate::engine::time::schedule::Schedule;
     use crate::plan::choices::tls::Trust;
     use crate::plan::terms::draws::Draws;
     use proptest::prelude::*;

@@ -10,6 +10,10 @@
 //!
 //! The connections of TCP in user space have no descriptor and cannot be given away: the preflight refuses
 //! such a pair.
+//!
+//! `handover` is the socket between the two.
+
+pub(super) mod handover;
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,14 +26,14 @@ use record::Outcome;
 use sys::passing::Sent;
 
 use super::Engine;
-use super::session::{Connection, Phase, Session};
-use crate::engine::handover::{self, Handover, Inbox, Outbox, Role, Taken};
-use crate::engine::transport::Transport;
+use crate::engine::state::session::{Connection, Phase, Session};
 use crate::engine::wire::Wire;
+use crate::engine::wire::transport::Transport;
 use crate::error::LoadError;
 use crate::measurement::ledger::Account;
 use crate::measurement::thread_metrics::failures::Example;
 use crate::plan::terms::draws::Draws;
+use handover::{Handover, Inbox, Outbox, Role, Taken};
 
 /// Connections received in one turn, so that the engine reads replies in between.
 const RECEIVED_PER_TURN: usize = 256;
@@ -177,8 +181,8 @@ fn of<S>(connection: &Connection<S>, sent: Nanos) -> Handover {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::time::schedule::Schedule;
 
     #[test]
     fn the_establisher_begins_no_session_before_the_start() {

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 
 use rustls::{ClientConnection, HandshakeKind};
 
-use crate::engine::transport::Transport;
+use crate::engine::wire::transport::Transport;
 use crate::measurement::recorder::Handshake;
 use crate::plan::choices::tls::{HTTP2, Tls};
 

@@ -23,9 +23,9 @@ use base::{Clock, Key, Nanos};
 use record::Outcome;
 
 use crate::engine::Engine;
-use crate::engine::retry_queue::Again;
-use crate::engine::session::{Phase, Session};
-use crate::engine::transport::Transport;
+use crate::engine::state::retry_queue::Again;
+use crate::engine::state::session::{Phase, Session};
+use crate::engine::wire::transport::Transport;
 
 /// The most requests of one thread that wait for a connection: about 100 MiB.
 const WAITING_MAX: usize = 1 << 20;
@@ -179,8 +179,8 @@ mod tests {
 
     use base::{Clock, Nanos, PerSecond};
 
-    use crate::engine::schedule::Schedule;
     use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::time::schedule::Schedule;
     use crate::plan::Plan;
     use crate::plan::choices::arrivals::{Lane, Process};
     use crate::plan::choices::tempo::Tempo;

@@ -228,8 +228,9 @@ fn error(failure: Failure) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::schedule::Schedule;
-    use crate::engine::{Engine, Settings};
+    use crate::engine::Engine;
+    use crate::engine::settings::Settings;
+    use crate::engine::time::schedule::Schedule;
     use crate::plan::choices::arrivals::{Lane, Process};
     use crate::plan::choices::tempo::Tempo;
     use crate::plan::config::{self, Client, Sockets};

@@ -6,8 +6,8 @@ pub(crate) mod story;
 use base::{Nanos, WallTime};
 use http1::client::Reader;
 
-use super::Settings;
-use super::multiplex::{Multiplex, Users};
+use crate::engine::settings::Settings;
+use crate::engine::state::multiplex::{Multiplex, Users};
 use crate::engine::wire::Wire;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Pieces;
@@ -21,7 +21,7 @@ use story::Story;
 
 /// A client's sequence of requests. A session outlives a connection that the server closes between two
 /// requests.
-pub(super) struct Session {
+pub(in crate::engine) struct Session {
     /// Requests that have not ended, the one in progress or the next one among them.
     pub left: u32,
     /// The account of the request in progress, or of the next one if it has fallen due.
@@ -74,7 +74,7 @@ impl Session {
 ///
 /// Every state can end with the connection closed, and the session over or moved to another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(in crate::engine) enum Phase {
     /// Connecting since the time of connect().
     Connecting { since: Nanos },
     /// The request was sent then, except for `unsent` bytes.
@@ -89,7 +89,7 @@ pub(super) enum Phase {
 }
 
 /// One connection over a transport's socket.
-pub(super) struct Connection<S> {
+pub(in crate::engine) struct Connection<S> {
     pub wire: Wire<S>,
     pub session: Session,
     pub phase: Phase,

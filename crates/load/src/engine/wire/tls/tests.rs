@@ -1,6 +1,6 @@
 //! Tests of one connection's TLS over a socket pair.
 
-#[path = "../../../tests/engine/identity.rs"]
+#[path = "../../../../tests/engine/identity.rs"]
 mod identity;
 
 use super::*;
@@ -13,8 +13,8 @@ use std::thread;
 use identity::{Identity, identity, identity_with};
 use rustls::{NamedGroup, ServerConnection, StreamOwned};
 
-use crate::engine::transport::KernelSockets;
-use crate::engine::transport::sources::Sources;
+use crate::engine::wire::transport::KernelSockets;
+use crate::engine::wire::transport::sources::Sources;
 use crate::plan::choices::tls::{KeyExchange, TlsOptions, TlsVersion, Trust};
 use crate::plan::config::Close;
 use crate::plan::terms::target::addressing::Target;

@@ -6,14 +6,14 @@ use std::collections::BinaryHeap;
 use base::{Key, Nanos, Slab};
 use http2::client::End;
 
-use super::deadlines::Deadlines;
+use crate::engine::time::deadlines::Deadlines;
 use crate::measurement::ledger::Account;
 use crate::measurement::recorder::Pieces;
 use crate::plan::requests::RequestId;
 use crate::plan::terms::digest::Hasher;
 
 /// The HTTP/2 state of an established connection.
-pub(super) struct Multiplex {
+pub(in crate::engine) struct Multiplex {
     /// Streams by their keys in the engine's slab.
     pub client: http2::client::Connection<Key>,
     /// The time of the connection's next entry in `thinking`.
@@ -27,7 +27,7 @@ pub(super) struct Multiplex {
 }
 
 /// A request under way.
-pub(super) struct Stream {
+pub(in crate::engine) struct Stream {
     pub connection: Key,
     /// The request's account, until its end.
     pub account: Option<Account>,
@@ -43,11 +43,11 @@ pub(super) struct Stream {
 }
 
 /// The times at which the users of a closed-loop client are free: one user for each stream.
-pub(super) type Users = BinaryHeap<Reverse<Nanos>>;
+pub(in crate::engine) type Users = BinaryHeap<Reverse<Nanos>>;
 
 /// The requests under way over HTTP/2, of all connections of an engine. Each has a deadline.
 #[derive(Default)]
-pub(super) struct Streams {
+pub(in crate::engine) struct Streams {
     open: Slab<Stream>,
     deadlines: Deadlines,
     /// Memory for the streams that end in one turn.

@@ -4,11 +4,13 @@ use std::io;
 
 use base::{Clock, Nanos, WallTime};
 
-use super::SLEEP_MAX;
-use crate::engine::transport::Transport;
+use crate::engine::wire::transport::Transport;
+
+/// The longest sleep of a loop; a request to stop is noticed after it.
+pub(in crate::engine) const SLEEP_MAX: Nanos = Nanos::from_millis(50);
 
 /// A clock that shows zero until the run's start.
-pub(super) struct RunClock<C> {
+pub(in crate::engine) struct RunClock<C> {
     clock: C,
     start: Nanos,
 }

@@ -7,13 +7,13 @@ mod pool;
 
 use base::{Key, Nanos, Slab};
 
-use super::deadlines::Deadlines;
-use super::session::Connection;
+use crate::engine::state::session::Connection;
+use crate::engine::time::deadlines::Deadlines;
 use crate::measurement::thread_metrics::Held;
-pub(super) use pool::Pool;
+pub(in crate::engine) use pool::Pool;
 
 /// Connections, by key.
-pub(super) struct Connections<S> {
+pub(in crate::engine) struct Connections<S> {
     all: Slab<Connection<S>>,
     connecting: Deadlines,
     awaiting: Deadlines,

@@ -13,7 +13,7 @@ const WORK: Nanos = Nanos::from_millis(1);
 const REST: Nanos = Nanos::from_micros(60);
 
 /// The rests of one thread.
-pub(super) struct Rests {
+pub(in crate::engine) struct Rests {
     is_real_time: bool,
     /// The end of the last rest.
     rested: Nanos,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Event, Transport};
-use crate::engine::transport::sources::{Destinations, Sources, connect_again};
+use crate::engine::wire::transport::sources::{Destinations, Sources, connect_again};
 use crate::error::LoadError;
 use crate::plan::terms::target::addressing::Target;
 
