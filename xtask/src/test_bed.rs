@@ -77,7 +77,7 @@ pub fn folder_to_serve(files: &[(&str, usize)]) -> anyhow::Result<TempDir> {
 /// # Errors
 /// The limit is below `needed`.
 pub fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
-    let most = sys::descriptors::raise_limit(u64::MAX).unwrap_or(u64::MAX);
+    let most = sys::process::descriptors::raise_limit(u64::MAX).unwrap_or(u64::MAX);
     ensure!(most >= needed as u64, "{what} needs {needed} descriptors, and ulimit -Hn is {most}");
     Ok(())
 }

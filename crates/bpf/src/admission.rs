@@ -39,7 +39,7 @@ use base::Nanos;
 use rustix::io::Errno;
 use serde::Serialize;
 use sys::bpf::AttachPoint;
-use sys::netlink::Link;
+use sys::network::netlink::Link;
 use sys::shared::SharedArray;
 
 pub use exempt::Exempt;

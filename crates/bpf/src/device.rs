@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use rustix::net::sockopt;
-use sys::netlink::{Link, LinkAddress, Route};
+use sys::network::netlink::{Link, LinkAddress, Route};
 use sys::socket::local_address;
 
 use crate::error::{BpfError, system};

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aya::maps::{HashMap, MapData, RingBuf};
 use base::Nanos;
 use sys::bpf::AttachPoint;
-use sys::netlink::Link;
+use sys::network::netlink::Link;
 use sys::shared::SharedArray;
 
 use crate::device::reach_of;

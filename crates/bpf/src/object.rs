@@ -9,7 +9,7 @@ use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use rustix::thread::{CapabilitySet, capabilities};
 use sys::bpf::{AttachPoint, CgroupPackets};
-use sys::netlink::Link;
+use sys::network::netlink::Link;
 use sys::shared::SharedArray;
 
 use crate::error::{BpfError, from_loader, system};

@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 
 use base::Nanos;
 use serde::Serialize;
-use sys::netlink::{Link, Route};
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::{Link, Route};
+use sys::network::netns::NetworkNamespace;
 
 use crate::admission::{Admission, Exempt, Hook, Queues};
 use crate::error::{BpfError, system};

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use aya::programs::SchedClassifier;
 use rustix::io::Errno;
 use sys::bpf::AttachPoint;
-use sys::netlink::Link;
+use sys::network::netlink::Link;
 
 use crate::error::BpfError;
 use crate::object::Loaded;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use aya::programs::Xdp;
 use rustix::io::Errno;
 use sys::bpf::AttachPoint;
-use sys::netlink::Link;
+use sys::network::netlink::Link;
 
 use crate::error::BpfError;
 use crate::object::Loaded;

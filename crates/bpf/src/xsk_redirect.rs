@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use aya::maps::{Array, MapData, XskMap};
-use sys::netlink::Link;
+use sys::network::netlink::Link;
 
 use crate::address_words;
 use crate::error::BpfError;

@@ -16,10 +16,10 @@ use common::packet::{ACK, FIN, Packet, RST, SYN};
 use common::{CLIENT, DEVICE, Networks, SERVER, device, namespace, or_skip};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
+use sys::network::tun::Tun;
 use sys::process::Program;
-use sys::tun::Tun;
 
 const HOOKS: [Hook; 2] = [Hook::Tc, Hook::Xdp];
 const MINUTE: Nanos = Nanos::from_secs(60);

@@ -16,8 +16,8 @@ use bpf::guard::{Counts, Guard};
 use common::packet::{ACK, FIN, PSH, Packet, RST, SYN, checksum};
 use common::{CLIENT, SERVER, namespace, or_skip};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
-use sys::netlink::{Route, SocketDiagnostics};
-use sys::tun::Tun;
+use sys::network::netlink::{Route, SocketDiagnostics};
+use sys::network::tun::Tun;
 
 /// No answer of a test takes longer.
 const PROMPT: Nanos = Nanos::from_secs(1_000_000);

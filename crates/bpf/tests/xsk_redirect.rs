@@ -10,8 +10,8 @@ use common::packet::{ACK, Packet, SYN};
 use common::{CLIENT, DEVICE, Networks, device, namespace, or_skip};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
-use sys::netns::NetworkNamespace;
-use sys::xdp::Socket;
+use sys::network::netns::NetworkNamespace;
+use sys::network::xdp::Socket;
 
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;

@@ -41,7 +41,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::{Clock, Nanos, RealClock};
-use sys::poll::{self, PollFd};
+use sys::readiness::poll::{self, PollFd};
 
 use crate::{Waited, unless_interrupted};
 use controller::Controller;
@@ -107,7 +107,7 @@ pub struct Event {
     pub fd: RawFd,
     /// The payload given at registration.
     pub payload: u64,
-    /// The events, in [`sys::poll::bits`]; 0 for a deadline.
+    /// The events, in [`sys::readiness::poll::bits`]; 0 for a deadline.
     pub bits: i16,
     /// The descriptor's deadline has passed and is cleared.
     pub timed_out: bool,
@@ -121,7 +121,7 @@ pub struct Event {
 ///
 /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// let mut sets = PollingSets::new(Settings::default(), base::RealClock::new());
-/// sets.register(listener.as_raw_fd(), sys::poll::bits::IN, 7, true);
+/// sets.register(listener.as_raw_fd(), sys::readiness::poll::bits::IN, 7, true);
 ///
 /// let _client = std::net::TcpStream::connect(listener.local_addr()?)?;
 /// let mut events = Vec::new();
@@ -170,7 +170,7 @@ impl<C: Clock> PollingSets<C> {
         }
     }
 
-    /// Adds a descriptor, or changes a known one's bits ([`sys::poll::bits`]), payload and lock. The
+    /// Adds a descriptor, or changes a known one's bits ([`sys::readiness::poll::bits`]), payload and lock. The
     /// descriptor starts active and without a deadline. A locked one stays active.
     pub fn register(&mut self, fd: RawFd, bits: i16, payload: u64, locked: bool) {
         self.unregister(fd);

@@ -19,7 +19,7 @@ use std::io;
 
 use base::Nanos;
 use base::setting::Chosen;
-use sys::poll;
+use sys::readiness::poll;
 
 use crate::mechanism::Mechanism;
 use crate::patience::Patience;

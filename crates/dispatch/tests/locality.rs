@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use base::{Clock, Nanos, RealClock, SimulatedClock, WallTime};
 use dispatch::Waited;
 use dispatch::locality::{Event, LONGEST, PollingSets, Settings};
-use sys::poll::bits;
+use sys::readiness::poll::bits;
 
 fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap()

@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use base::{Clock, Nanos, RealClock};
 use dispatch::Waited;
 use dispatch::locality::{self, PollingSets, Settings};
-use sys::poll::bits;
+use sys::readiness::poll::bits;
 
 use crate::error::Error;
 

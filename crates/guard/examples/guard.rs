@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut guard = Guard::open(place, settings, clock.now())?;
     sys::say!("guarding {}", guard.description());
     loop {
-        sys::poll::wait(&mut [], Some(guard.due().saturating_sub(clock.now())))?;
+        sys::readiness::poll::wait(&mut [], Some(guard.due().saturating_sub(clock.now())))?;
         for event in guard.tick(clock.now()) {
             sys::say!("{event}");
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use sys::netlink::Listener;
+use sys::network::netlink::Listener;
 
 /// A port, and the address if only the listeners that take connections to it are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ use bpf::admission::{self, Admission};
 use bpf::device::Bound;
 use bpf::guard::Guard as Programs;
 use overload::foreign::PROMPT;
-use sys::netlink::Listener;
+use sys::network::netlink::Listener;
 
 use crate::GuardError;
 use crate::parts::{Description, HookKind, in_order, signal_name};

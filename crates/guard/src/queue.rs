@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use overload::AcceptQueueReading;
-use sys::netlink::Listener;
+use sys::network::netlink::Listener;
 use sys::proc_file::ProcFile;
 
 /// The counters of the calling thread's network namespace.

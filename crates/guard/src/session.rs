@@ -20,7 +20,7 @@ use base::Nanos;
 use confine::Rights;
 use overload::{Change, ForeignControl, Readings, RequestTotals, State};
 use rustix::net::AddressFamily;
-use sys::netlink::{Listener, SocketDiagnostics};
+use sys::network::netlink::{Listener, SocketDiagnostics};
 
 use crate::GuardError;
 use crate::address::Address;
@@ -113,7 +113,7 @@ impl Guard {
     /// [`GuardError::NoListener`], and those of attaching.
     pub fn open(place: Place, settings: Settings, now: Nanos) -> Result<Guard, GuardError> {
         let mut starter = Starter::open(place, settings.wanted.clone())?;
-        let (ours, theirs) = sys::passing::pair()?;
+        let (ours, theirs) = sys::socket::passing::pair()?;
         std::thread::Builder::new().name("starter".to_owned()).spawn(move || {
             // Its end is seen by the guard, which says so.
             let _ = starter.serve(&theirs, None);

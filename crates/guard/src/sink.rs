@@ -27,7 +27,7 @@ use overload::hook::program::Program;
 use overload::hook::{Admission, Hook, Routing};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use sys::netlink::Listener;
+use sys::network::netlink::Listener;
 use sys::socket::accept_queue;
 
 use crate::GuardError;
@@ -158,7 +158,7 @@ fn inode_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
 fn attach(socket: BorrowedFd<'_>, share: f64, salt: u32, exempt: &Exempt) -> io::Result<()> {
     let (routing, shares) = (&Routing::Even, &[share]);
     let program = Program { routing, shares, listeners: 1, salt, exempt, filler: None };
-    sys::reuseport::attach(socket, &program.operations())
+    sys::socket::reuseport::attach(socket, &program.operations())
 }
 
 /// Copies the descriptor of another process.

@@ -26,10 +26,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use base::Nanos;
 use confine::Rights;
 use serde::{Deserialize, Serialize};
-use sys::netlink::{Listener, SocketDiagnostics};
-use sys::passing::{self, Sent};
-use sys::poll::{self, PollFd, bits};
+use sys::network::netlink::{Listener, SocketDiagnostics};
 use sys::proc_file::ProcFile;
+use sys::readiness::poll::{self, PollFd, bits};
+use sys::socket::passing::{self, Sent};
 
 use crate::GuardError;
 use crate::address::Address;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 
 use serde::Serialize;
-use sys::netlink::{Listener, SocketDiagnostics};
+use sys::network::netlink::{Listener, SocketDiagnostics};
 
 use crate::GuardError;
 use crate::search::owner::{Holding, Owner, holders};

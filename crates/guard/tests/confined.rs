@@ -31,7 +31,7 @@ fn confined_guard_works_and_can_do_nothing_else() {
     let place = Place::find(&Server::AtAddress, Some(address)).unwrap();
     let wanted = Wanted { signal: SignalChoice::Queue, ..Wanted::default() };
     let mut starter = Starter::open(place, wanted.clone()).unwrap();
-    let (ours, theirs) = sys::passing::pair().unwrap();
+    let (ours, theirs) = sys::socket::passing::pair().unwrap();
     // The thread exists before, as the starter's process does. Seccomp alone holds for it as well.
     let (go, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -58,7 +58,7 @@ fn confined_guard_works_and_can_do_nothing_else() {
     assert!(refused.contains("os error 1") || refused.contains("os error 13"), "{refused}");
 
     for _ in 0..3 {
-        sys::poll::wait(&mut [], Some(guard.due().saturating_sub(clock.now()))).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(guard.due().saturating_sub(clock.now()))).unwrap();
         let events = guard.tick(clock.now());
         assert!(events.is_empty(), "{events:?}");
     }

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use common::{guard_with, tick_until, tick_until_said};
 use guard::{HookChoice, SignalChoice, Status};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, connect, socket_with, sockopt};
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 
 const DEVICE: &str = "veth9";
 

@@ -19,8 +19,8 @@ use bpf::{BpfError, Exempt};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt};
 use statistics::Spread;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use sys::socket::accept_queue;
 
 /// Connects of a block, of one kind.

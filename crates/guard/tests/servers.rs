@@ -40,7 +40,7 @@ fn start(program: &str, arguments: &[&str], port: u16) -> Option<Running> {
     let until = clock.now() + PATIENCE;
     while TcpStream::connect(running.address).is_err() {
         assert!(clock.now() < until, "{program} does not listen");
-        sys::poll::wait(&mut [], Some(Nanos::from_millis(20))).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(Nanos::from_millis(20))).unwrap();
     }
     Some(running)
 }
@@ -261,7 +261,7 @@ fn remove(groups: &[std::path::PathBuf]) {
         let clock = RealClock::new();
         let until = clock.now() + PATIENCE;
         while std::fs::remove_dir(group).is_err() && clock.now() < until {
-            sys::poll::wait(&mut [], Some(Nanos::from_millis(10))).unwrap();
+            sys::readiness::poll::wait(&mut [], Some(Nanos::from_millis(10))).unwrap();
         }
     }
 }

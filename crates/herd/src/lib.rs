@@ -45,7 +45,7 @@ use std::path::PathBuf;
 use base::{Clock, Nanos, RealClock, Seed};
 use rand::seq::SliceRandom;
 use rustix::process::Pid;
-use sys::descriptors;
+use sys::process::descriptors;
 
 pub use error::HerdError;
 pub use point::{Point, Settle};

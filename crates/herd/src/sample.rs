@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 use rustix::process::Pid;
 use sys::cpu;
-use sys::poll::timespec;
+use sys::readiness::poll::timespec;
 
 use crate::error::{HerdError, system};
 use crate::population::Population;

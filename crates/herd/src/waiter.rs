@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use sys::epoll::{self, Operation, bits};
 use sys::errno::{Failure, classify};
-use sys::poll::{self, PollFd};
 use sys::process::{Program, inherited};
+use sys::readiness::epoll::{self, Operation, bits};
+use sys::readiness::poll::{self, PollFd};
 use sys::shared::SharedArray;
 use wake::{Event, Kind, Mutex, Queue};
 

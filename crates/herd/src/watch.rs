@@ -22,7 +22,7 @@ use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
 use rustix::thread::{nanosleep, set_current_timer_slack};
 use serde::Serialize;
-use sys::poll::timespec;
+use sys::readiness::poll::timespec;
 
 use crate::error::{HerdError, system};
 use crate::population::Population;

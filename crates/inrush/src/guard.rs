@@ -21,7 +21,7 @@ use ::guard::{
     Exempt, GuardError, HookChoice, Place, Refusal, Server, Settings, SignalChoice, Starter, Wanted,
 };
 use base::{Clock, Nanos, RealClock};
-use sys::signal::{self, Signal};
+use sys::thread::signal::{self, Signal};
 
 use crate::cli::{GuardFlags, GuardHook, GuardRefusal, GuardSignal};
 use crate::exit::Exit;

@@ -233,7 +233,8 @@ fn in_folders(experiments: &[Found], flags: &LabRunFlags) -> Vec<RunOptions> {
 
 /// Runs experiments one after another, and reports on each. Takes over SIGINT and SIGTERM of the process.
 pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
-    sys::signal::block().map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
+    sys::thread::signal::block()
+        .map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
     // Checks all files first, so that a mistake in the last one does not show after an hour.
     for (place, options) in all.iter().enumerate() {
         run::experiment(options).map_err(|wrong| Exit::Usage(format!("{wrong:#}")))?;
@@ -248,7 +249,7 @@ pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
     let (clock, progress) = (RealClock::new(), Progress::on_stderr());
     let stop = std::cell::Cell::new(false);
     let interrupted = || {
-        stop.set(stop.get() || matches!(sys::signal::wait(Some(Nanos::ZERO)), Ok(Some(_))));
+        stop.set(stop.get() || matches!(sys::thread::signal::wait(Some(Nanos::ZERO)), Ok(Some(_))));
         stop.get()
     };
     let cpus = sys::cpu::allowed()

@@ -48,7 +48,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
     let command = Cli::try_parse_from(&arguments)?.command;
     if matches!(command, Command::Demo(_) | Command::Doctor(_) | Command::Lab(_) | Command::Wan(_)) {
         // Without a user namespace these commands still run, and report the missing privileges.
-        let _ = sys::userns::enter_unless_privileged();
+        let _ = sys::network::userns::enter_unless_privileged();
     }
     match command {
         Command::Serve(flags) => serve::run(*flags, &arguments),

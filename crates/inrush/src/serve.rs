@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use server::{
     Account, AdminAddress, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token,
 };
-use sys::{descriptors, say};
+use sys::process::descriptors;
+use sys::say;
 
 use crate::cli::{self, LiveFlags, ServeFlags};
 use crate::config_file::{self, ConfigFile};

@@ -122,7 +122,7 @@ fn queue_of_a_server_here_is_named_with_its_length() {
     let (code, out, said) = capacity(&[&flags[..], &[&server.url]].concat());
     assert!([0, 5].contains(&code), "{code}: {said}");
     let record: record::CapacityResult = serde_json::from_str(&out).unwrap();
-    if let Err(error) = sys::netlink::SocketDiagnostics::open() {
+    if let Err(error) = sys::network::netlink::SocketDiagnostics::open() {
         return println!("skipped: no sock_diag here: {error}");
     }
     if code == 5 {

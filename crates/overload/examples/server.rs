@@ -13,7 +13,7 @@ use bpf::Exempt;
 use overload::hook::{Routing, Sinks};
 use overload::{AdaptiveLimit, Decision, Hook, NoHook, Progress, QueueControl, Settings, Ticked};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
-use sys::epoll::{self, Event, Operation, bits};
+use sys::readiness::epoll::{self, Event, Operation, bits};
 
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const LISTENER: u64 = u64::MAX;

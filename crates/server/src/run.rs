@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
-use sys::signal::{self, Signal};
+use sys::thread::signal::{self, Signal};
 use tls::Sessions;
 
 use crate::architecture::Architecture;

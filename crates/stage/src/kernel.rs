@@ -16,7 +16,7 @@ use base::{Clock, Nanos};
 use bpf::final_acks::FinalAcks;
 use record::{KernelDrops, QueueDepth};
 use sys::cpu::IdleTime;
-use sys::netlink::SocketDiagnostics;
+use sys::network::netlink::SocketDiagnostics;
 use sys::proc_file::ProcFile;
 
 use super::proc::{counter, sockets_in_use};
@@ -123,7 +123,7 @@ impl Observer {
     ///
     /// # Errors
     /// Errors of the query. A port without a listener has an empty queue without room.
-    pub fn accept_queue(&mut self, port: u16) -> io::Result<sys::netlink::AcceptQueue> {
+    pub fn accept_queue(&mut self, port: u16) -> io::Result<sys::network::netlink::AcceptQueue> {
         Ok(self.diagnostics.accept_queue(port)?.unwrap_or_default())
     }
 
@@ -170,7 +170,7 @@ pub struct QueueSamples {
 
 impl QueueSamples {
     /// Adds one sample of the queue.
-    pub fn add(&mut self, queue: sys::netlink::AcceptQueue) {
+    pub fn add(&mut self, queue: sys::network::netlink::AcceptQueue) {
         self.count += 1;
         self.sum += u64::from(queue.depth);
         self.max = self.max.max(queue.depth);
@@ -238,7 +238,7 @@ mod tests {
     use base::RealClock;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
-    use sys::poll::{self, PollFd};
+    use sys::readiness::poll::{self, PollFd};
 
     const COUNTERS: &str = "\
 Tcp: OutSegs RetransSegs InErrs

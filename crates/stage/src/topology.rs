@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use base::Nanos;
 use experiment::Stack;
 use record::{Topology as TopologyRecord, TopologyKind};
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use sys::process::{Child, Program};
 
 /// The link's name on both sides.
@@ -144,7 +144,7 @@ impl Topology {
         let has_namespaces = self.kind == TopologyKind::Namespaces;
         match asked {
             Stack::AfXdp if has_namespaces && rustix::process::geteuid().is_root() => Stack::AfXdp,
-            Stack::AfXdp | Stack::User if has_namespaces && sys::tun::may_open() => Stack::User,
+            Stack::AfXdp | Stack::User if has_namespaces && sys::network::tun::may_open() => Stack::User,
             _ => Stack::Kernel,
         }
     }

@@ -22,7 +22,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use base::{Key, Nanos, Slab};
 use rustix::io::Errno;
 
-use crate::uring_poll;
+use crate::readiness::uring_poll;
 use buffers::Buffers;
 pub use buffers::{BUFFER_BYTES, Received};
 pub use kernel::{Kernel, Uring};
@@ -137,7 +137,7 @@ impl<K: Kernel> CompletionRing<K> {
         self.begin(Submission::Send { socket, address, length }, name, Kind::Send(bytes))
     }
 
-    /// Reports once when one of the [`crate::poll::bits`] is true.
+    /// Reports once when one of the [`crate::readiness::poll::bits`] is true.
     pub fn poll(&mut self, fd: BorrowedFd<'_>, bits: i16, name: u64) -> Key {
         self.begin(Submission::Poll { fd: fd.as_raw_fd(), bits }, name, Kind::Poll)
     }
@@ -368,7 +368,7 @@ mod tests {
         let (_client, server) = UnixStream::pair().unwrap();
         let polls = u64::from(2 * kernel::SUBMISSIONS + 3);
         for name in 0..polls {
-            ring.poll(server.as_fd(), crate::poll::bits::OUT, name);
+            ring.poll(server.as_fd(), crate::readiness::poll::bits::OUT, name);
         }
         let mut done: Vec<u64> = (0..polls).map(|_| next(&mut ring).name).collect();
         done.sort_unstable();

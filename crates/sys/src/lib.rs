@@ -7,37 +7,23 @@
 //! interest set outlives the borrow of its members. Naming a closed descriptor is an error that the kernel
 //! reports, never a memory fault. Descriptors that are read, written or configured are borrowed.
 //!
-//! The modules, by subject: readiness in `epoll`, `poll`, `select`, `rt_signal` and `uring_poll`; operations
-//! on sockets, carried out by the kernel, in `completion`; sockets in `socket`, `reuseport`, `xdp` and `tun`; networks
-//! in `netns` and `netlink`, and who may make them in `userns`; processes and threads in `process`, `thread`, `cpu`,
-//! `usage`, `signal` and `proc_file`; memory and descriptors in `shared` and `descriptors`; BPF programs in `bpf`;
-//! descriptors passed between processes in `passing`; standard error in `message`.
+//! The modules, by subject: descriptors that are ready in `readiness`; operations on sockets, carried out by the kernel, in
+//! `completion`; what a socket is set to in `socket`; namespaces, links and packets in `network`; child processes in
+//! `process`, threads and their signals in `thread`, processors in `cpu`, and files of `/proc` in `proc_file`; memory that
+//! processes share in `shared`; BPF programs in `bpf`; error numbers in `errno`; standard error in `message`.
 
 pub mod bpf;
 pub mod completion;
 pub mod cpu;
-pub mod descriptors;
-pub mod epoll;
 pub mod errno;
 pub mod message;
-pub mod netlink;
-pub mod netns;
-pub mod passing;
-pub mod poll;
+pub mod network;
 pub mod proc_file;
 pub mod process;
-pub mod reuseport;
-pub mod rt_signal;
-pub mod select;
+pub mod readiness;
 pub mod shared;
-pub mod signal;
 pub mod socket;
 pub mod thread;
-pub mod tun;
-pub mod uring_poll;
-pub mod usage;
-pub mod userns;
-pub mod xdp;
 
 use std::io;
 
@@ -48,6 +34,6 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 
 /// A relative time for the kernel.
 fn timespec(nanos: base::Nanos) -> libc::timespec {
-    let rustix::event::Timespec { tv_sec, tv_nsec } = poll::timespec(nanos);
+    let rustix::event::Timespec { tv_sec, tv_nsec } = readiness::poll::timespec(nanos);
     libc::timespec { tv_sec: tv_sec as _, tv_nsec: tv_nsec as _ }
 }

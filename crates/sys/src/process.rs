@@ -1,7 +1,8 @@
 //! Child processes: where they run, how they end, and their costs.
 //!
 //! Owns starting a program on given CPUs and in a given network namespace, waiting with a deadline, ending
-//! the program, and its CPU time. Only this module starts processes; its module `child` is a running one.
+//! the program, and its CPU time. Only this module starts processes; its module `child` is a running one,
+//! and `fork` makes copies of this process. `descriptors` is the limit on descriptors, of this process and its children.
 //!
 //! Invariants:
 //!
@@ -11,11 +12,12 @@
 //!   child's group are killed when its end is seen.
 //! - A child has a process group of its own and reads no input from this process, unless it has our
 //!   [`Streams`]. A Ctrl-C at the terminal thus reaches only this process, which ends the children in order.
-//! - A child starts with the signals unblocked that [`crate::signal`] blocks, and may open as many
+//! - A child starts with the signals unblocked that [`crate::thread::signal`] blocks, and may open as many
 //!   descriptors as the hard limit allows.
 //! - Signals go through a pidfd, so they never reach a later process with the same number.
 
 mod child;
+pub mod descriptors;
 mod fork;
 
 use std::ffi::OsString;
@@ -27,7 +29,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
-use crate::{check, cpu, descriptors, signal, thread};
+use crate::thread::signal;
+use crate::{check, cpu, thread};
 pub use child::{Child, Exit, Output};
 pub use fork::{Children, Fork};
 
@@ -313,7 +316,7 @@ mod tests {
     use base::Nanos;
 
     use super::*;
-    use crate::netns::NetworkNamespace;
+    use crate::network::netns::NetworkNamespace;
 
     const LONG: Nanos = Nanos::from_secs(60);
 
@@ -344,7 +347,7 @@ mod tests {
         let waiting = named.recv().unwrap();
         for _ in 0..20 {
             waiting.interrupt().unwrap();
-            crate::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+            crate::readiness::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
         }
         drop(writing);
         assert!(waiter.join().unwrap().expect("it was waited for").status.success());

@@ -1,4 +1,10 @@
 //! Socket options and states that `rustix` does not offer.
+//!
+//! `reuseport` has the programs that choose among the listeners of an address, and `passing` sends descriptors over Unix
+//! sockets.
+
+pub mod passing;
+pub mod reuseport;
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -8,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use base::Nanos;
 
 use crate::check;
-use crate::reuseport::{self, Op, attach_filter, statement};
+use reuseport::{Op, attach_filter, statement};
 
 /// The address that a socket is bound to (`getsockname`).
 ///

@@ -1,6 +1,11 @@
 //! A thread, named to the kernel: as the receiver of a descriptor's signals, with a scheduling policy of its
 //! own, and with its system call interrupted on purpose. Tests interrupt threads to provoke EINTR, which is
 //! rare otherwise.
+//!
+//! `signal` has the signals that one thread waits for, and `usage` the kernel's counters of a thread or of all of them.
+
+pub mod signal;
+pub mod usage;
 
 use std::io;
 use std::mem::size_of;

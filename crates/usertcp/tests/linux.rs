@@ -18,8 +18,8 @@ use bpf::BpfError;
 use support::client::{Client, Outcome, TASK_LENGTH, Task};
 use support::impaired::{Conditions, Impaired};
 use support::pattern;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use sys::process::{Child, Program, this_program};
 use usertcp::link::{AfXdp, Tun};
 use usertcp::{Config, Link, LinkError, SourceNet, Stack};
@@ -294,7 +294,7 @@ fn child_over_af_xdp() {
 fn hold<L>(_link: L) {
     println!("the link is there");
     io::stdout().flush().unwrap();
-    sys::poll::wait(&mut [], None).unwrap();
+    sys::readiness::poll::wait(&mut [], None).unwrap();
 }
 
 fn start(child: &str, namespace: &NetworkNamespace) -> Child {
@@ -312,7 +312,7 @@ fn kill_at_many_moments(child: &str, namespace: &NetworkNamespace, mut check: im
     for (mut child, after) in
         std::iter::once((holding, 0)).chain((0..20).map(|moment| (start(child, namespace), 2 * moment)))
     {
-        sys::poll::wait(&mut [], Some(Nanos::from_millis(after))).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(Nanos::from_millis(after))).unwrap();
         child.kill().unwrap();
         child.wait(Nanos::MAX).unwrap();
         check();

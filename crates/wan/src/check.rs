@@ -12,7 +12,7 @@ use base::{Clock, Nanos, RealClock};
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
-use sys::poll::timespec;
+use sys::readiness::poll::timespec;
 
 use crate::conditions::{Bottleneck, Conditions};
 use crate::error::{WanError, system};

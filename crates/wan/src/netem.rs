@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 
 use base::Nanos;
 use serde_json::Value;
-use sys::netns::NetworkNamespace;
+use sys::network::netns::NetworkNamespace;
 use sys::process::{Output, Program, find_program};
 
 use crate::conditions::{Bottleneck, Conditions, MTU};

@@ -10,9 +10,9 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
-use sys::netlink::{LinkStatistics, Route};
-use sys::netns::NetworkNamespace;
-use sys::tun::Tun;
+use sys::network::netlink::{LinkStatistics, Route};
+use sys::network::netns::NetworkNamespace;
+use sys::network::tun::Tun;
 
 use crate::conditions::MTU;
 

@@ -7,7 +7,7 @@ use ::report::columns::aligned;
 use ::report::format::time;
 use base::{Nanos, Seed};
 use serde::Serialize;
-use sys::netlink::LinkStatistics;
+use sys::network::netlink::LinkStatistics;
 
 use crate::conditions::Conditions;
 use crate::router::Passed;

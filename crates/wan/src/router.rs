@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Clock, Nanos, Seed};
 use hdrhistogram::Histogram;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use sys::poll::timespec;
-use sys::tun::Tun;
+use sys::network::tun::Tun;
+use sys::readiness::poll::timespec;
 
 use crate::conditions::{Conditions, MTU};
 use crate::impairment::{Counts, Impairment};

@@ -18,9 +18,9 @@ use std::sync::mpsc::{Receiver, channel};
 
 use base::{Clock, Nanos, RealClock};
 use rustix::process::{Pid, Signal as KernelSignal, kill_process_group};
-use sys::netlink::SocketDiagnostics;
+use sys::network::netlink::SocketDiagnostics;
 use sys::process::{Child, Program, Streams};
-use sys::signal::{self, Origin, Signal};
+use sys::thread::signal::{self, Origin, Signal};
 
 use crate::error::{WanError, system};
 use crate::network::{Network, Side};

@@ -354,9 +354,9 @@ mod tests {
     #[test]
     fn what_is_watched_can_neither_be_read_nor_written() {
         use std::os::fd::AsRawFd;
-        use sys::poll::{PollFd, bits};
+        use sys::readiness::poll::{PollFd, bits};
         let pairs = pairs(1).unwrap();
         let mut set = [PollFd::new(pairs[0].watched.as_raw_fd(), bits::IN | bits::OUT)];
-        assert_eq!(sys::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap(), 0);
+        assert_eq!(sys::readiness::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap(), 0);
     }
 }

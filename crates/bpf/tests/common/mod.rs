@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
 use bpf::BpfError;
-use sys::netlink::{Link, Route};
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::{Link, Route};
+use sys::network::netns::NetworkNamespace;
 
 /// The server's address in [`Networks`].
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use base::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
+use sys::network::tun::Tun;
 use sys::process::Program;
-use sys::tun::Tun;
 
 use super::packet::{ACK, FIN, PSH, RST, SYN};
 

@@ -115,7 +115,7 @@ fn connections_are_forgotten_with_their_sockets() {
     let request = get("/a");
     fixture.known(&request, &response(1000));
     let mut diagnostics =
-        fixture.wire.namespace.enter(sys::netlink::SocketDiagnostics::open).unwrap().unwrap();
+        fixture.wire.namespace.enter(sys::network::netlink::SocketDiagnostics::open).unwrap().unwrap();
     let mut exists = |client, server| diagnostics.connection_exists(server, client);
     let mut client = fixture.client(Offer::default());
     let server = fixture.accept();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::{Clock, Nanos, RealClock};
 use bpf::kernel_cache::{KernelCache, Limits};
-use sys::netns::NetworkNamespace;
+use sys::network::netns::NetworkNamespace;
 use sys::process::Program;
 
 use crate::common::{DEVICE, Networks, SERVER, or_skip};

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 
 use base::Nanos;
-use sys::poll::PollFd;
+use sys::readiness::poll::PollFd;
 
 /// The rule that moves descriptors between sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

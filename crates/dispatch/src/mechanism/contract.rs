@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use base::setting::Chosen;
 use serde::Serialize;
-use sys::poll::bits;
+use sys::readiness::poll::bits;
 
 use crate::{Capabilities, Event, Interest, Token, Waited};
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use base::Nanos;
-use sys::epoll::{self, Operation, bits};
+use sys::readiness::epoll::{self, Operation, bits};
 
 use super::{Change, Mechanism, event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use base::Nanos;
-use sys::epoll::bits;
+use sys::readiness::epoll::bits;
 
 use super::epoll::EpollSet;
 use super::{Change, Epoll, Mechanism};

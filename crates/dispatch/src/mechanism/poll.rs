@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
-use sys::poll::{self, PollFd};
+use sys::readiness::poll::{self, PollFd};
 
 use super::{Change, Mechanism, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
-use sys::select::{self, FdSet};
+use sys::readiness::select::{self, FdSet};
 
 use super::{Change, Mechanism, Poll, event};
 use crate::capabilities::Capabilities;

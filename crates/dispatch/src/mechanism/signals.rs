@@ -29,8 +29,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use base::Nanos;
 use base::setting::{Chosen, Declaration, Setting};
-use sys::poll::{self, PollFd, bits};
-use sys::rt_signal::{self, Announced, Place};
+use sys::readiness::poll::{self, PollFd, bits};
+use sys::readiness::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
 use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};

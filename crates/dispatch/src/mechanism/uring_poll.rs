@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use base::Nanos;
-use sys::uring_poll::{Completed, PollRing};
+use sys::readiness::uring_poll::{Completed, PollRing};
 
 use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};

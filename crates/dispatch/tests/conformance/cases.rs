@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use base::{Clock, Nanos, RealClock};
 use dispatch::{Interest, Mechanism, Waited};
-use sys::descriptors;
+use sys::process::descriptors;
 use sys::thread::{self, Thread};
 
 use crate::bench::{Bench, Drained, LONG, drain, fill, pair, send};

@@ -8,8 +8,8 @@ use std::time::Duration;
 use base::{Clock, Nanos, PerSecond, RealClock};
 use bpf::admission::Limits;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use sys::netlink::{Route, SocketDiagnostics};
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::{Route, SocketDiagnostics};
+use sys::network::netns::NetworkNamespace;
 use sys::process::Program;
 
 use super::*;
@@ -87,7 +87,7 @@ fn hold(order: &str) {
     let until = clock.now() + PATIENCE;
     while held.parts.syns().1 == 0 && clock.now() < until {
         refuse(&mut held.parts);
-        sys::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
     }
     if end == "kill" {
         last_for_ever(&held);

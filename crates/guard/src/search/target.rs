@@ -13,8 +13,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sys::netlink::{Listener, SocketDiagnostics};
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::{Listener, SocketDiagnostics};
+use sys::network::netns::NetworkNamespace;
 
 use crate::GuardError;
 use crate::address::Address;

@@ -45,7 +45,7 @@ fn ticks(guard: &mut Guard, mut done: impl FnMut(&Status, &[String]) -> bool) ->
     let mut lines = Vec::new();
     while !done(&guard.status(), &lines) {
         assert!(clock.now() < until, "it never came to that: {:?} {lines:?}", guard.status());
-        sys::poll::wait(&mut [], Some(Nanos::from_millis(2))).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(Nanos::from_millis(2))).unwrap();
         lines.extend(guard.tick(clock.now()).iter().map(ToString::to_string));
     }
     lines

@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 
 use base::{Clock, Nanos, RealClock};
 use rustix::process::Pid;
-use sys::usage::{Whose, voluntary_switches};
+use sys::thread::usage::{Whose, voluntary_switches};
 
 use super::{Settled, deadline, nap, stuck};
 use crate::error::{HerdError, system};

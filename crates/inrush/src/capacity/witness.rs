@@ -10,7 +10,7 @@ use std::thread::available_parallelism;
 use base::Nanos;
 use guard::survey::Survey;
 use record::capacity::{QueueSide, ServerSide};
-use sys::netlink::{Listener, SocketDiagnostics};
+use sys::network::netlink::{Listener, SocketDiagnostics};
 
 /// The time between two looks at the accept queue.
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);

@@ -6,7 +6,7 @@ use ::load::Stop;
 use base::{Clock, Nanos, RealClock};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use sys::say;
-use sys::signal::{Signal, wait};
+use sys::thread::signal::{Signal, wait};
 
 use crate::exit::Exit;
 
@@ -20,10 +20,10 @@ const TOGETHER: Nanos = Nanos::from_millis(500);
 /// [`Exit::Failed`] without resources for a thread.
 pub fn stop_at_signal() -> Result<Stop, Exit> {
     let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
-    sys::signal::block().map_err(failed)?;
+    sys::thread::signal::block().map_err(failed)?;
     let stop = Stop::new();
     let (stopper, terminal) = (stop.clone(), tcgetattr(stdin()).ok());
-    let goes_on = sys::signal::ignores_hang_up();
+    let goes_on = sys::thread::signal::ignores_hang_up();
     let listen = move || {
         let (clock, mut first) = (RealClock::new(), None);
         while let Ok(signal) = wait(None) {

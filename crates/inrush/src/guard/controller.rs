@@ -10,7 +10,7 @@ use ::server::{Page, Shown};
 use base::{Clock, Nanos, RealClock, lock};
 use sys::process::take_inherited;
 use sys::say;
-use sys::signal;
+use sys::thread::signal;
 
 use super::table::Table;
 use super::{ends, exit, failed, settings};

@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use ::guard::Starter;
 use base::Nanos;
-use sys::passing;
-use sys::poll::{self, PollFd, bits};
 use sys::process::{Child, Exit as Ended, Program, Streams, this_very_program};
+use sys::readiness::poll::{self, PollFd, bits};
 use sys::say;
+use sys::socket::passing;
 
 use super::{ends, failed};
 use crate::cli::GuardFlags;

@@ -21,7 +21,7 @@ pub fn run(form: GuardOutput) -> Result<(), Exit> {
     let until = clock.now() + DURATION;
     let mut survey = Survey::begin().map_err(failed)?;
     while clock.now() < until {
-        sys::poll::wait(&mut [], Some(LOOK)).map_err(failed)?;
+        sys::readiness::poll::wait(&mut [], Some(LOOK)).map_err(failed)?;
         survey.look().map_err(failed)?;
     }
     let found = survey.end().map_err(|error| Exit::Failed(error.to_string()))?;

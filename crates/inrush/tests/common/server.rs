@@ -288,7 +288,7 @@ pub fn has_ended(process: u32) -> bool {
 
 /// Lets other processes work for a moment. A signal ends it early.
 pub fn pause(time: Nanos) {
-    if let Err(error) = sys::poll::wait(&mut [], Some(time)) {
+    if let Err(error) = sys::readiness::poll::wait(&mut [], Some(time)) {
         assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "{error}");
     }
 }

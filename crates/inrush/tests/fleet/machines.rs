@@ -17,8 +17,8 @@ use std::path::Path;
 use base::Nanos;
 use rustix::process::Signal;
 use serde_json::Value;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use sys::process::{Child, Output, Program};
 use tempfile::TempDir;
 

@@ -3,8 +3,8 @@
 
 use assert_cmd::Command;
 use serde_json::Value;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use sys::process::find_program;
 
 use super::common::{Files, Server};

@@ -17,7 +17,7 @@ use std::thread;
 
 use base::Nanos;
 use rustix::process::Signal;
-use sys::netns::NetworkNamespace;
+use sys::network::netns::NetworkNamespace;
 use sys::process::Program;
 
 use super::kernel_cache::{HOT, ON, isolated, start, undated};

@@ -7,8 +7,8 @@ use std::fs;
 
 use base::Nanos;
 use rustix::process::Signal;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use sys::process::Program;
 
 use crate::common::{Files, Response, Server, pattern, pause};

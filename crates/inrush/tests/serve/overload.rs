@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 use rustix::process::Signal;
 use serde_json::Value;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 
 use crate::common::{Client, Files, Response, Server, Status, samples};
 
@@ -36,7 +36,7 @@ struct Flood<'a> {
 
 impl<'a> Flood<'a> {
     fn new(address: SocketAddr) -> Flood<'a> {
-        sys::descriptors::raise_limit(u64::MAX);
+        sys::process::descriptors::raise_limit(u64::MAX);
         Flood { address, namespace: None, pending: Vec::new(), asked: Vec::new(), answers: Vec::new() }
     }
 

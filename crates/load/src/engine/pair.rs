@@ -23,7 +23,7 @@ use base::{Clock, Key, Nanos};
 use dispatch::Interest;
 use http1::client::Reader;
 use record::Outcome;
-use sys::passing::Sent;
+use sys::socket::passing::Sent;
 
 use super::Engine;
 use crate::engine::state::session::{Connection, Phase, Session};
@@ -189,7 +189,7 @@ mod tests {
         let (plan, server) = (plan(|config| config.duration = Nanos::SECOND), Scripted::new());
         let start = server.clock.now() + Nanos::from_millis(200);
         let engine = server.engine(&plan, start, Schedule::closed(1, Nanos::ZERO));
-        let (ours, _theirs) = sys::passing::pair().unwrap();
+        let (ours, _theirs) = sys::socket::passing::pair().unwrap();
         engine.establishing(ours).run(&|| false, &mut |_| {}).unwrap();
         server.assert_begun_after(start);
     }

@@ -70,7 +70,7 @@ pub fn run_agent(
     should_stop: &(dyn Fn() -> bool + Sync),
     tell: &mut dyn FnMut(&ThreadInterval),
 ) -> Result<AgentEnd, LoadError> {
-    sys::descriptors::make_room(u64::MAX);
+    sys::process::descriptors::make_room(u64::MAX);
     let share = Share { index, count: plan.processes() };
     let mut unseen = |_: &Snapshot<'_>| {};
     let mut gathering = Gathering::of_share(plan, share, &mut unseen);

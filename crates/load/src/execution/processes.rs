@@ -21,7 +21,7 @@ use std::thread;
 
 use base::{Clock, Nanos, RealClock};
 use record::LoadResult;
-use sys::descriptors;
+use sys::process::descriptors;
 use sys::process::{Child, Program};
 
 use crate::engine::wire::transport::Links;

@@ -11,7 +11,7 @@ use std::thread;
 
 use base::{Clock, Nanos, RealClock};
 use record::{LoadResult, Manifest};
-use sys::descriptors;
+use sys::process::descriptors;
 
 use crate::engine::wire::transport::Links;
 use crate::error::LoadError;

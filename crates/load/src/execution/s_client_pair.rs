@@ -19,8 +19,8 @@ use std::thread;
 
 use base::{Clock, Nanos, RealClock};
 use record::LoadResult;
-use sys::passing;
 use sys::process::{Child, Program};
+use sys::socket::passing;
 
 use crate::engine::wire::transport::Links;
 use crate::error::LoadError;
@@ -52,7 +52,7 @@ pub(crate) fn run(
     stop: &Stop,
 ) -> Result<LoadResult, LoadError> {
     let (ours, theirs) = passing::pair().map_err(LoadError::system("a socket to the handler"))?;
-    sys::descriptors::make_room(u64::MAX);
+    sys::process::descriptors::make_room(u64::MAX);
     let origin = RealClock.now() + HEAD_START;
     let assignment = Assignment::handler(theirs.as_raw_fd(), origin);
     let started = program(assignment).inheriting(&[theirs.as_fd()]).start();

@@ -9,7 +9,7 @@ use std::fs;
 use std::ops::RangeInclusive;
 
 use base::{Nanos, PerSecond};
-use sys::descriptors;
+use sys::process::descriptors;
 
 use crate::error::LoadError;
 use crate::plan::Plan;

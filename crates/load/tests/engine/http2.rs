@@ -115,7 +115,7 @@ fn requests_of_a_session_share_its_connection() {
 fn request_awaiting_a_stream_counts_from_its_time() {
     let pause = Nanos::from_millis(20);
     let server = answering(move |_, stream| {
-        sys::poll::wait(&mut [], Some(pause)).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(pause)).unwrap();
         reply(stream)
     });
     let result = run(sharing(&server, 1, "4"));
@@ -132,7 +132,7 @@ fn a_think_time_spaces_the_requests_of_an_open_loop() {
     let mut stalled = false;
     let server = answering(move |_, stream| {
         if !std::mem::replace(&mut stalled, true) {
-            sys::poll::wait(&mut [], Some(pause)).unwrap();
+            sys::readiness::poll::wait(&mut [], Some(pause)).unwrap();
         }
         reply(stream)
     });

@@ -62,7 +62,7 @@ impl Server {
                 let mut answered = answered.lock().unwrap();
                 *answered += 1;
                 if *answered == before {
-                    sys::poll::wait(&mut [], Some(pause)).unwrap();
+                    sys::readiness::poll::wait(&mut [], Some(pause)).unwrap();
                 }
                 if stream.write_all(reply).is_err() {
                     break;
@@ -75,7 +75,7 @@ impl Server {
     pub fn delaying(reply: &'static [u8], delay: Nanos) -> Server {
         Server::accepting(move |mut stream| {
             while read_request(&mut stream) {
-                sys::poll::wait(&mut [], Some(delay)).unwrap();
+                sys::readiness::poll::wait(&mut [], Some(delay)).unwrap();
                 if stream.write_all(reply).is_err() {
                     break;
                 }
@@ -87,7 +87,7 @@ impl Server {
     pub fn streaming(first: &'static [u8], pause: Nanos, rest: &'static [u8]) -> Server {
         Server::accepting(move |mut stream| {
             while read_request(&mut stream) && stream.write_all(first).is_ok() {
-                sys::poll::wait(&mut [], Some(pause)).unwrap();
+                sys::readiness::poll::wait(&mut [], Some(pause)).unwrap();
                 if stream.write_all(rest).is_err() {
                     break;
                 }

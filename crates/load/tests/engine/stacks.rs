@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 
 use load::{LinkError, LoadError, Stack};
 use record::Population;
-use sys::netlink::Route;
-use sys::netns::NetworkNamespace;
+use sys::network::netlink::Route;
+use sys::network::netns::NetworkNamespace;
 use usertcp::SourceNet;
 
 use super::*;

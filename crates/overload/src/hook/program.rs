@@ -28,7 +28,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base::Network;
 use bpf::Exempt;
-use sys::reuseport::Op;
+use sys::socket::reuseport::Op;
 
 /// The offset of the whole source address in an IPv6 packet.
 const V6_SOURCE: u32 = 8;

@@ -45,8 +45,8 @@ use base::Nanos;
 use bpf::Exempt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use sys::errno::{Failure, classify};
-use sys::poll::{PollFd, bits};
-use sys::reuseport::attach;
+use sys::readiness::poll::{PollFd, bits};
+use sys::socket::reuseport::attach;
 use sys::socket::{accept_queue, local_address};
 
 use super::program::Program;
@@ -282,7 +282,7 @@ impl Joining<'_> {
             other => return Ok(other?),
         }
         let mut set = [PollFd::new(filler.as_raw_fd(), bits::OUT)];
-        if sys::poll::wait(&mut set, Some(FILL_TIMEOUT))? == 0 {
+        if sys::readiness::poll::wait(&mut set, Some(FILL_TIMEOUT))? == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(sockopt::socket_error(filler)??)

@@ -24,7 +24,7 @@ use base::Nanos;
 use dispatch::{Interest, Trigger};
 use http1::server::Wants;
 use overload::law::Sessions;
-use sys::poll::{PollFd, bits};
+use sys::readiness::poll::{PollFd, bits};
 
 use super::lender::Lender;
 use super::machine::Machine;
@@ -223,7 +223,11 @@ mod tests {
             let (until, told, idle_from) = (Nanos::MAX, true, Nanos::MAX);
             let awaited = Awaited { socket: &socket, interest, until, told, idle_from };
             let mut set = [awaited.watched()];
-            assert_eq!(sys::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap(), reported, "{interest:?}");
+            assert_eq!(
+                sys::readiness::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap(),
+                reported,
+                "{interest:?}"
+            );
         }
     }
 }

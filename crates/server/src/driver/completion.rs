@@ -38,7 +38,7 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use sys::completion::{Completion, CompletionRing, Done, Kernel, Uring};
 use sys::errno::{Failure, classify};
-use sys::poll::bits;
+use sys::readiness::poll::bits;
 
 use super::event_loop::{
     Accepting, Arrivals, EventLoop, Life, Listeners, LoopState, Parts, STOP, Tell, listener_token,

@@ -158,7 +158,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use std::os::fd::AsRawFd;
-    use sys::poll::{self, PollFd, bits};
+    use sys::readiness::poll::{self, PollFd, bits};
 
     fn pair() -> (UnixStream, Arc<OwnedFd>) {
         let (client, server) = UnixStream::pair().unwrap();

@@ -31,7 +31,7 @@ use std::sync::{Mutex, OnceLock};
 
 use base::{Clock, Nanos, RealClock, lock};
 use overload::law::Sessions;
-use sys::poll::PollFd;
+use sys::readiness::poll::PollFd;
 
 use pool::KernelPool;
 use sleeper::Sleeper;

@@ -34,8 +34,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 
 use base::{Limit, Nanos};
-use sys::epoll::{self, Operation};
-use sys::poll::{self, PollFd};
+use sys::readiness::epoll::{self, Operation};
+use sys::readiness::poll::{self, PollFd};
 use sys::shared::SharedArray;
 use wake::Mutex;
 use words::{EVERY_SLEEPER, bell};

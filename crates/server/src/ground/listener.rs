@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Nanos;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
-use sys::poll::{self, PollFd, bits};
+use sys::readiness::poll::{self, PollFd, bits};
 use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local_address};
 
 /// Whose the listening sockets of a server are: this process's own, at first, or another one's. Clones share it.

@@ -12,7 +12,7 @@ use base::{Clock, Nanos, RealClock, lock};
 use bpf::kernel_cache::{KernelCache, Limits};
 use rustix::net::getpeername;
 use site::Hosts;
-use sys::netlink::SocketDiagnostics;
+use sys::network::netlink::SocketDiagnostics;
 use sys::socket::local_address;
 
 use super::Materials;

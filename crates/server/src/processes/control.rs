@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use sys::passing;
-pub use sys::passing::Sent;
-use sys::poll::{self, PollFd};
+use sys::readiness::poll::{self, PollFd};
+use sys::socket::passing;
+pub use sys::socket::passing::Sent;
 
 use crate::ground::listener::Custody;
 

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Clock, Nanos, RealClock};
-use sys::epoll::{self, Operation, bits};
 use sys::process::{Child, Program, Streams, this_very_program};
+use sys::readiness::epoll::{self, Operation, bits};
 
 use super::control::{Control, Kind, Message, PASSED_ON, Received, Sent, in_memory};
 use crate::ground::config_text::ConfigText;

@@ -6,7 +6,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use sys::process::inherited;
-use sys::signal;
+use sys::thread::signal;
 use tls::Sessions;
 
 use super::control::{Changed, Control, Heard, Kind, Message, Received, garbled, read_memory, read_text};

@@ -143,7 +143,7 @@ mod tests {
         let own = std::process::id();
         assert!(threads(own).unwrap() >= 1 && processes(own).contains(&own));
         let before = event_queues(own).unwrap();
-        let queue = sys::epoll::create();
+        let queue = sys::readiness::epoll::create();
         assert!(queue.is_ok() && event_queues(own).unwrap() > before);
     }
 }

@@ -11,7 +11,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::uring_poll::ring;
+use crate::readiness::uring_poll::ring;
 
 /// Maximum operations that one system call submits.
 pub(super) const SUBMISSIONS: u32 = 1024;
@@ -51,7 +51,7 @@ pub enum Submission {
         /// The number of bytes.
         length: u32,
     },
-    /// Reports once when one of the [`crate::poll::bits`] is true.
+    /// Reports once when one of the [`crate::readiness::poll::bits`] is true.
     Poll {
         /// The descriptor.
         fd: RawFd,

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use super::kernel::{Kernel, QUIET, Report, Sleep, Submission};
-use crate::poll::{self, PollFd};
+use crate::readiness::poll::{self, PollFd};
 
 /// Operations that the submission queue holds.
 const SUBMISSIONS: usize = 8;

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 
 use crate::check;
-use crate::poll::timespec;
+use crate::readiness::poll::timespec;
 
 /// The end of a process and its costs.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, wait};
 
-use crate::{check, signal};
+use crate::check;
+use crate::thread::signal;
 
 /// The side of a fork on which the caller goes on.
 #[derive(Debug)]

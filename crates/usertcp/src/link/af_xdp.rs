@@ -18,9 +18,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use base::{Clock, Nanos};
 use bpf::xsk_redirect::{QUEUES, XskRedirect};
 use sys::errno::{Failure, classify};
-use sys::netlink::{Device, Link as Interface, Route};
-use sys::poll::{PollFd, bits};
-use sys::xdp::Socket;
+use sys::network::netlink::{Device, Link as Interface, Route};
+use sys::network::xdp::Socket;
+use sys::readiness::poll::{PollFd, bits};
 
 use super::{Link, LinkError, Packet, same_family};
 use crate::frame::ethernet::{self, Frame, HEADER, Mac};
@@ -169,7 +169,7 @@ fn open_queue(index: u32, number: u32) -> io::Result<Socket> {
     for _ in 1..BUSY_TRIES {
         match Socket::open(index, number) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                sys::poll::wait(&mut [], Some(BUSY_WAIT))?;
+                sys::readiness::poll::wait(&mut [], Some(BUSY_WAIT))?;
             }
             other => return other,
         }
@@ -219,8 +219,10 @@ impl Link for AfXdp {
     fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
         let polled = |queue: &Socket| PollFd::new(queue.as_fd().as_raw_fd(), bits::IN);
         let waited = match self.queues.as_slice() {
-            [only] => sys::poll::wait(&mut [polled(only)], Some(timeout)),
-            queues => sys::poll::wait(&mut queues.iter().map(polled).collect::<Vec<_>>(), Some(timeout)),
+            [only] => sys::readiness::poll::wait(&mut [polled(only)], Some(timeout)),
+            queues => {
+                sys::readiness::poll::wait(&mut queues.iter().map(polled).collect::<Vec<_>>(), Some(timeout))
+            }
         };
         match waited {
             Err(error) if classify(&error) != Failure::Retry => Err(error),

@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use base::Nanos;
 use sys::errno::{Failure, classify};
-use sys::netlink::Route;
-use sys::poll::{PollFd, bits};
-use sys::tun::{OFFLOAD_HEADER, checksum_is_known, checksum_missing};
+use sys::network::netlink::Route;
+use sys::network::tun::{OFFLOAD_HEADER, checksum_is_known, checksum_missing};
+use sys::readiness::poll::{PollFd, bits};
 
 use super::{Link, LinkError, Packet, same_family};
 use crate::frame::{Arriving, Leaving, TCP_CHECKSUM_OFFSET};
@@ -37,7 +37,7 @@ const READ_MAX: usize = OFFLOAD_HEADER + 64 * 1024;
 
 /// The link over a TUN device.
 pub struct Tun {
-    device: sys::tun::Tun,
+    device: sys::network::tun::Tun,
     name: String,
     offload: [u8; OFFLOAD_HEADER],
     /// Packets to write, each after an offload header; `ends` holds the end of each.
@@ -59,7 +59,8 @@ impl Tun {
         let mut route = Route::open().map_err(LinkError::system("ask for routes"))?;
         refuse_what_is_not_ours(&mut route, server, net)?;
         let make = "make a TUN device, which needs CAP_NET_ADMIN";
-        let (device, name) = sys::tun::Tun::create_offloading(NAME).map_err(LinkError::system(make))?;
+        let (device, name) =
+            sys::network::tun::Tun::create_offloading(NAME).map_err(LinkError::system(make))?;
         let index = route.link_index(&name).map_err(LinkError::system("find the TUN device"))?;
         route.set_sizes(index, MTU, QUEUE_PACKETS).map_err(LinkError::system("set up the TUN device"))?;
         set_up_family(&name, server).map_err(LinkError::system("set up the TUN device"))?;
@@ -173,7 +174,7 @@ impl Link for Tun {
 
     fn wait(&mut self, timeout: Nanos) -> io::Result<()> {
         let mut set = [PollFd::new(self.device.as_fd().as_raw_fd(), bits::IN)];
-        match sys::poll::wait(&mut set, Some(timeout)) {
+        match sys::readiness::poll::wait(&mut set, Some(timeout)) {
             Err(error) if classify(&error) != Failure::Retry => Err(error),
             _ => Ok(()),
         }

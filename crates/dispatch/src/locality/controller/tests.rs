@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use base::{Rng, Seed};
 use rand::RngExt;
-use sys::poll::PollFd;
+use sys::readiness::poll::PollFd;
 
 use super::super::schedule::{Next, Schedule};
 use super::super::sets::{Member, Sets};

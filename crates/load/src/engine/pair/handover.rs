@@ -19,7 +19,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use base::{Key, Nanos};
-use sys::passing::{self, Sent};
+use sys::socket::passing::{self, Sent};
 
 use crate::plan::requests::RequestId;
 

@@ -31,7 +31,7 @@ impl Rests {
             self.rested = after;
         } else if self.is_real_time && after.saturating_sub(self.rested) >= WORK {
             // A rest that a signal has ended is a short one.
-            let _ = sys::poll::wait(&mut [], Some(REST));
+            let _ = sys::readiness::poll::wait(&mut [], Some(REST));
             self.rested = after;
         }
     }

@@ -56,14 +56,15 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         if holds() {
             return;
         }
-        sys::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+        sys::readiness::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
     }
     panic!("never: {what}");
 }
 
 fn connected(client: &OwnedFd) -> bool {
     let mut set = [PollFd::new(client.as_raw_fd(), bits::OUT)];
-    sys::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap() == 1 && set[0].reported() & bits::ERR == 0
+    sys::readiness::poll::wait(&mut set, Some(Nanos::ZERO)).unwrap() == 1
+        && set[0].reported() & bits::ERR == 0
 }
 
 fn depth(listener: &OwnedFd) -> u32 {
@@ -181,12 +182,12 @@ fn established_connections_outlive_full_refusal() {
 
 #[test]
 fn whoever_gets_a_cookie_gets_in() {
-    let namespace = match sys::netns::NetworkNamespace::create() {
+    let namespace = match sys::network::netns::NetworkNamespace::create() {
         Ok(namespace) => namespace,
         Err(error) => return println!("skipped: no network namespaces here: {error}"),
     };
     let test = || {
-        sys::netlink::Route::open().and_then(|mut route| route.set_up(1)).unwrap();
+        sys::network::netlink::Route::open().and_then(|mut route| route.set_up(1)).unwrap();
         // 2 answers every SYN by a cookie.
         if let Err(error) = std::fs::write("/proc/sys/net/ipv4/tcp_syncookies", "2") {
             return println!("skipped: {error}");

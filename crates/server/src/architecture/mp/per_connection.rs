@@ -27,9 +27,9 @@ use base::{Clock, Nanos, RealClock};
 use dispatch::Trigger;
 use overload::law::Sessions;
 use rustix::process::Pid;
-use sys::epoll::{self, Operation, bits};
-use sys::poll;
 use sys::process::{Children, Fork};
+use sys::readiness::epoll::{self, Operation, bits};
+use sys::readiness::poll;
 
 use super::{FOUND_EMPTY, SINCE, TAKEN, WAITS};
 use crate::config::serve::ServeConfig;

@@ -107,7 +107,7 @@ pub fn by_kernel(config: &ServeConfig) -> bool {
 /// any connection beyond them.
 pub fn smped_settings(config: &ServeConfig) -> SmpedSettings {
     let own = WORKERS_OWN + if by_kernel(config) { WITH_QUEUES } else { 0 };
-    let limit = sys::descriptors::limit().unwrap_or(u64::MAX);
+    let limit = sys::process::descriptors::limit().unwrap_or(u64::MAX);
     let room = u32::try_from(limit.saturating_sub(own).max(1)).unwrap_or(u32::MAX);
     let settings = config.chosen.get(&NUMBERS).unwrap_or_default();
     SmpedSettings { c_max: settings.c_max.min(room), ..settings }

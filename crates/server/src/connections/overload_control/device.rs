@@ -69,7 +69,7 @@ impl DeviceHooks {
             let program =
                 Program { routing, shares: &shares, listeners, salt, exempt, filler: None }.operations();
             for listener in first {
-                sys::reuseport::attach(listener, &program)
+                sys::socket::reuseport::attach(listener, &program)
                     .map_err(|error| format!("cannot choose accept queues by a program: {error}"))?;
             }
         }
@@ -127,9 +127,9 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with};
     use std::net::SocketAddr;
     use std::os::fd::{AsRawFd, OwnedFd};
-    use sys::netlink::Route;
-    use sys::netns::NetworkNamespace;
-    use sys::poll::{PollFd, bits};
+    use sys::network::netlink::Route;
+    use sys::network::netns::NetworkNamespace;
+    use sys::readiness::poll::{PollFd, bits};
 
     const QUEUES: usize = 3;
     const CLIENTS: usize = 60;
@@ -144,7 +144,7 @@ mod tests {
         let _ = rustix::net::connect(&socket, &address);
         while refused() == before {
             let mut wanted = [PollFd::new(socket.as_raw_fd(), bits::OUT)];
-            if sys::poll::wait(&mut wanted, Some(Nanos::MILLISECOND)).unwrap() > 0 {
+            if sys::readiness::poll::wait(&mut wanted, Some(Nanos::MILLISECOND)).unwrap() > 0 {
                 return Some(socket);
             }
         }

@@ -21,7 +21,7 @@ use http1::server::Wants;
 use rustix::io::Errno;
 use sys::completion::{Kernel, Received};
 use sys::errno::{Failure, classify};
-use sys::poll::bits;
+use sys::readiness::poll::bits;
 
 use super::{CompletionLoop, End, Flights};
 use crate::driver::event_loop::{Arrivals, EventLoop, Peer};

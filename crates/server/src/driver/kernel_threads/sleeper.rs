@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use base::{Clock, Nanos};
 use dispatch::Trigger;
 use overload::law::Sessions;
-use sys::poll::{self, PollFd};
+use sys::readiness::poll::{self, PollFd};
 
 use super::Group;
 use crate::driver::blocking::{Awaited, Waiter, Woken};

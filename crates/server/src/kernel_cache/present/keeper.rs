@@ -10,8 +10,8 @@ use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
 use http1::server::{Buffers, Connection, Context, Counts, Entry, Transmit, Wants};
 use http1::{HttpDate, Status, Version};
 use site::{CacheLimits, Sites};
-use sys::netlink::SocketDiagnostics;
-use sys::poll::{self, PollFd, bits};
+use sys::network::netlink::SocketDiagnostics;
+use sys::readiness::poll::{self, PollFd, bits};
 
 use super::super::Materials;
 use super::SharedCache;

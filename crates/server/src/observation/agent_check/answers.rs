@@ -28,7 +28,7 @@ use rustix::net::{
     RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, acceptfrom_with, recv, send, shutdown,
 };
 use sys::errno::{Failure, classify};
-use sys::poll::timespec;
+use sys::readiness::poll::timespec;
 
 use super::REGULAR;
 use super::load::Meter;

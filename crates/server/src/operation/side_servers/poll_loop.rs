@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use sys::errno::{Failure, classify};
-use sys::poll::timespec;
+use sys::readiness::poll::timespec;
 
 use super::guard::Guarded;
 use super::streams::Streams;

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use base::Nanos;
-use sys::poll::{self, PollFd, bits};
 use sys::process::{Child, Program, Streams, find_program, inherited, this_program, this_very_program};
-use sys::signal;
+use sys::readiness::poll::{self, PollFd, bits};
+use sys::thread::signal;
 
 use super::VARIABLE;
 use crate::ground::error::{ServeError, system};

@@ -74,11 +74,11 @@ fn tun(server: IpAddr, net: SourceNet, server_cpus: &[usize]) -> Result<Tun, Loa
         return Ok(tun);
     }
     let refused = |error| LoadError::Stack { stack: "user", why: format!("--server-cpus: {error}") };
-    match sys::netns::steer_receive(tun.name(), server_cpus) {
+    match sys::network::netns::steer_receive(tun.name(), server_cpus) {
         // A device is steered by root alone. New devices are steered by whoever made the namespace.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             drop(tun);
-            Ok(sys::netns::steering_new_devices(server_cpus, || Tun::open(server, net))
+            Ok(sys::network::netns::steering_new_devices(server_cpus, || Tun::open(server, net))
                 .map_err(refused)??)
         }
         steered => steered.map_err(refused).map(|()| tun),

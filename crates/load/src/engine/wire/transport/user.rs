@@ -72,7 +72,7 @@ impl<L: Link> UserTcp<L> {
         if !was_busy || pause == Nanos::ZERO {
             return Ok(false);
         }
-        match sys::poll::wait(&mut [], Some(pause)) {
+        match sys::readiness::poll::wait(&mut [], Some(pause)) {
             Err(error) if classify(&error) != errno::Failure::Retry => Err(error),
             _ => Ok(true),
         }

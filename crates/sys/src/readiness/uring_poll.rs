@@ -28,7 +28,7 @@ pub struct PollRing {
 pub struct Completed {
     /// The name given to the request.
     pub data: u64,
-    /// [`crate::poll::bits`], or the error number: ECANCELED if the request was removed.
+    /// [`crate::readiness::poll::bits`], or the error number: ECANCELED if the request was removed.
     pub outcome: Result<i16, i32>,
     /// The request stays active and will report again.
     pub more: bool,

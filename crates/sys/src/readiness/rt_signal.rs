@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use base::Nanos;
 
-use crate::thread::Thread;
-use crate::{check, signal, timespec};
+use crate::thread::{Thread, signal};
+use crate::{check, timespec};
 
 /// Constants of `asm-generic/fcntl.h` that the C library's binding lacks.
 const F_SETSIG: libc::c_int = 10;
@@ -27,7 +27,7 @@ const POLL_HUP: libc::c_int = 6;
 /// One announcement, as fetched from the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
-    /// An event of a descriptor: its number and [`crate::poll::bits`].
+    /// An event of a descriptor: its number and [`crate::readiness::poll::bits`].
     Event(RawFd, i16),
     /// The queue was full: events have been lost.
     Overflow,
@@ -229,7 +229,7 @@ mod tests {
         for [sent, raised] in [fetched, [(); 2].map(|()| fetch_one(Some(Nanos::ZERO)).unwrap())] {
             assert_eq!(sent, Some(Announced::Foreign));
             assert!(
-                matches!(raised, Some(Announced::Event(fd, bits)) if fd == ours.as_raw_fd() && bits & crate::poll::bits::IN != 0),
+                matches!(raised, Some(Announced::Event(fd, bits)) if fd == ours.as_raw_fd() && bits & crate::readiness::poll::bits::IN != 0),
                 "{raised:?}"
             );
         }

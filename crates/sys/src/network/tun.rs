@@ -132,8 +132,8 @@ impl AsFd for Tun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Route;
-    use crate::netns::NetworkNamespace;
+    use crate::network::netlink::Route;
+    use crate::network::netns::NetworkNamespace;
     use rustix::event::{PollFd, PollFlags, poll};
     use std::net::{Ipv4Addr, UdpSocket};
 

@@ -153,7 +153,7 @@ mod tests {
         while !waiter.is_finished() {
             // Fails once the thread has ended.
             let _ = waiting.interrupt();
-            crate::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+            crate::readiness::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
         }
         assert_eq!(waiter.join().unwrap(), None);
     }

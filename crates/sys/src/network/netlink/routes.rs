@@ -150,7 +150,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netns::NetworkNamespace;
+    use crate::network::netns::NetworkNamespace;
     use std::os::fd::AsFd;
 
     #[test]

@@ -79,7 +79,7 @@ impl Route {
 mod tests {
     use super::super::{LIST_TRIES, Socket};
     use super::*;
-    use crate::tun::Tun;
+    use crate::network::tun::Tun;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::net::Ipv4Addr;
     use std::os::fd::OwnedFd;
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_tun_device_is_no_ethernet() {
-        let namespace = match crate::netns::NetworkNamespace::create() {
+        let namespace = match crate::network::netns::NetworkNamespace::create() {
             Ok(namespace) => namespace,
             Err(error) => return println!("skipped: no network namespaces here: {error}"),
         };

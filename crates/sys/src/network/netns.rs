@@ -247,7 +247,7 @@ fn is_mask_of(mask: &str, cpus: &[usize]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Route;
+    use crate::network::netlink::Route;
     use crate::process::Program;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
