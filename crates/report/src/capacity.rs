@@ -11,13 +11,13 @@ mod text;
 use analysis::capacity::{answered_share, by_load, is_brought_about};
 use record::{CapacityResult, CapacityVerdict, Step};
 
-use crate::figure::{Figure, Key};
 use crate::format::{percent, rate, time};
-use crate::frame::render;
-use crate::line_figure::LineFigure;
-use crate::record_page::{Part, RecordPage};
+use crate::page::figure::{Figure, Key};
+use crate::page::frame::render;
+use crate::page::line_figure::LineFigure;
+use crate::page::record::{Part, RecordPage};
+use crate::page::table::{Table, command_line, machine};
 use crate::svg::{AxisKind, AxisSpec, Guide, LineChart, Look, Mark, Series, Unit};
-use crate::table::{Table, command_line, machine};
 
 pub use text::{paragraph, table};
 

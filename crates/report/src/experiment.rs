@@ -32,7 +32,7 @@ use base::printable;
 use record::file::write_whole;
 use serde::Serialize;
 
-use crate::frame::render;
+use crate::page::frame::render;
 
 pub use claims::{ClaimRow, HOW_JUDGED, row, score_sentences};
 pub use markdown::{brief_claims_table, claims_table, escaped, push_finding, push_section};

@@ -6,11 +6,9 @@
 //! - [`capacity`] is a survey of a server.
 //! - [`experiment`] is a run of an experiment, [`experiment_runs`] two of them compared, [`paper`] several of them in
 //!   one document.
-//! - [`chart_page`] is a page of plain charts for everything else.
 //!
-//! They share number formats (`format`), columns of text ([`columns`]), `table`, and charts ([`svg`]). `figure` and
-//! `line_figure` are charts on a page, `ending` the names of outcomes. `record_page` is the page of a single record,
-//! and `frame` surrounds every page.
+//! They share [`page`], the parts of an HTML page; charts ([`svg`]); columns of text ([`columns`]); and number formats
+//! ([`format`](mod@format)).
 //!
 //! Invariants: every report is a pure function of the records, byte for byte. A page is one file that needs no network;
 //! it is complete without JavaScript, which only adds values under the pointer. Runs nothing, and does not judge one
@@ -18,21 +16,15 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
-pub mod chart_page;
 pub mod columns;
-mod ending;
 pub mod experiment;
 pub mod experiment_runs;
-mod figure;
 pub mod format;
-mod frame;
-mod line_figure;
 pub mod load;
 pub mod load_runs;
+pub mod page;
 pub mod paper;
-mod record_page;
 pub mod svg;
-mod table;
 
 use std::path::Path;
 

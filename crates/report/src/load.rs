@@ -1,8 +1,11 @@
 //! One run of the load generator as a page: the series over time, the outcomes, and the verdict on the run. Beside it,
 //! the run for continuous integration, `junit` and `markdown`, and the `steps` of its rate.
 //!
+//! `figures` and `tables` are the page's, and `ending` names the ends of a request.
+//!
 //! Owns the choice of figures and tables and their texts. A pure function of the result.
 
+mod ending;
 mod figures;
 mod junit;
 mod markdown;
@@ -12,9 +15,9 @@ mod tables;
 use record::{LoadResult, Verdict};
 
 use crate::format::{percent, rate};
-use crate::frame::render;
-use crate::record_page::{Part, RecordPage, Tile};
-use crate::table::{command_line, machine};
+use crate::page::frame::render;
+use crate::page::record::{Part, RecordPage, Tile};
+use crate::page::table::{command_line, machine};
 pub use junit::junit;
 pub use markdown::markdown;
 pub use steps::steps;

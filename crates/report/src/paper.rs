@@ -18,7 +18,7 @@ use crate::experiment::{
     ClaimRow, HOW_JUDGED, Section, Summary, claims_table, escaped, push_finding, push_section,
     score_sentences,
 };
-use crate::frame::render;
+use crate::page::frame::render;
 
 const TITLE: &str = "What the papers found, and what is found today";
 

@@ -1,7 +1,7 @@
 //! The points of a herd as a page of charts, beside the paper's numbers.
 
 use ::herd::{PAPER, PaperLine, Point, Wait, text};
-use report::chart_page::{Chart, html};
+use report::page::charts::{Chart, html};
 use report::svg::{AxisKind, AxisSpec, LineChart, Look, Mark, Series, Unit};
 
 const SIZE: (f64, f64) = (840.0, 430.0);

@@ -3,7 +3,7 @@
 use super::claims::{ClaimRow, HOW_JUDGED, NOT_TESTED};
 use super::figures::FigureView;
 use super::section::Section;
-use crate::table::Table;
+use crate::page::table::Table;
 
 /// A document of one experiment.
 pub fn document(section: &Section) -> String {

@@ -11,7 +11,7 @@ use super::figures::{self, FigureView};
 use super::tables::{self, TrialTable};
 use super::{anchor, headline, warnings};
 use crate::format::{date, plural};
-use crate::table::{Table, command_line, machine};
+use crate::page::table::{Table, command_line, machine};
 
 /// One experiment on a page.
 #[derive(Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::claims::show;
 use crate::format::{rate, without_unit_of_time};
-use crate::table::{Table, command_line};
+use crate::page::table::{Table, command_line};
 
 /// Every attempt, each with a link to its record.
 #[derive(Clone, Debug, Serialize)]

@@ -3,12 +3,12 @@
 use base::Nanos;
 use record::{Distribution, LoadResult, Outcome, Point};
 
-use crate::ending::Ending;
-use crate::figure::{Figure, Key};
 use crate::format::{count, number, percent, rate, time};
-use crate::line_figure::LineFigure;
+use crate::load::ending::Ending;
+use crate::page::figure::{Figure, Key};
+use crate::page::line_figure::LineFigure;
+use crate::page::table::Table;
 use crate::svg::{AxisKind, AxisSpec, Bar, BarChart, Guide, LineChart, Look, Mark, Segment, Series, Unit};
-use crate::table::Table;
 
 /// The forms of a chart: class, width and height, and how many bars have room.
 const FORMS: [(&str, (f64, f64), usize); 2] = [("wide", (840.0, 330.0), 30), ("narrow", (400.0, 280.0), 10)];

@@ -3,9 +3,9 @@
 use record::load::AgentPart;
 use record::{Latency, LoadResult, Outcomes};
 
-use crate::ending::Ending;
 use crate::format::{longer_than, percent, rate, time};
-use crate::table::Table;
+use crate::load::ending::Ending;
+use crate::page::table::Table;
 
 fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: Vec<[String; COLUMNS]>) -> Table {
     Table::new(&head, rows.into_iter().map(Vec::from).collect())

@@ -4,8 +4,8 @@
 
 use serde::Serialize;
 
+use crate::page::table::Table;
 use crate::svg::{Look, swatch};
-use crate::table::Table;
 
 /// A figure of the page.
 #[derive(Clone, Debug, Serialize)]

@@ -3,8 +3,8 @@
 use record::load::Judged;
 use serde::Serialize;
 
-use crate::figure::Figure;
-use crate::table::Table;
+use crate::page::figure::Figure;
+use crate::page::table::Table;
 
 /// The contents of the template `record.html`.
 #[derive(Serialize)]

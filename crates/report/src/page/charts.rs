@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::frame::render;
+use crate::page::frame::render;
 use crate::svg::{LineChart, swatch};
 
 /// A chart with its heading.

@@ -8,16 +8,16 @@ use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 
 /// The style sheet that the charts are drawn for: light, dark and print.
-const STYLE: &str = concat!(include_str!("assets/style.css"), include_str!("assets/chart.css"));
-const SCRIPT: &str = include_str!("assets/script.js");
+const STYLE: &str = concat!(include_str!("../assets/style.css"), include_str!("../assets/chart.css"));
+const SCRIPT: &str = include_str!("../assets/script.js");
 
 const TEMPLATES: [(&str, &str); 6] = [
-    ("charts.html", include_str!("assets/charts.html")),
-    ("frame.html", include_str!("assets/frame.html")),
-    ("parts.html", include_str!("assets/parts.html")),
-    ("record.html", include_str!("assets/record.html")),
-    ("experiment.html", include_str!("assets/experiment.html")),
-    ("paper.html", include_str!("assets/paper.html")),
+    ("charts.html", include_str!("../assets/charts.html")),
+    ("frame.html", include_str!("../assets/frame.html")),
+    ("parts.html", include_str!("../assets/parts.html")),
+    ("record.html", include_str!("../assets/record.html")),
+    ("experiment.html", include_str!("../assets/experiment.html")),
+    ("paper.html", include_str!("../assets/paper.html")),
 ];
 
 /// A page as one self-contained HTML file. The template names only fields of the page.

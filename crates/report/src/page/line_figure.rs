@@ -1,8 +1,8 @@
 //! The fixed texts and the y axis of a figure that draws one quantity as lines.
 
-use crate::figure::{Figure, Key};
+use crate::page::figure::{Figure, Key};
+use crate::page::table::Table;
 use crate::svg::{AxisKind, AxisSpec, Unit};
-use crate::table::Table;
 
 /// A quantity that is drawn as lines, in one chart.
 pub(crate) struct LineFigure {
