@@ -1,10 +1,21 @@
 //! An agent: enters the fleet, takes orders, and carries out one at a time.
 //!
 //! ```text
-//!   connecting --entered--> free --order--> busy (crate::turn) --> free
+//!   connecting --entered--> free --order--> busy (turn) --> free
 //!       ^                     |
 //!       +--- NATS is gone ----+
 //! ```
+//!
+//! `turn` carries out one order, with the agent's `settings`. `clock` compares its clock with the coordinator's, and `pulse`
+//! is its dead man's switch. `presence` is the agent's membership.
+//!
+//! Leaves out the run of which its turn is a part: [`coordinator`](crate::coordinator).
+
+mod clock;
+mod presence;
+mod pulse;
+mod settings;
+pub(crate) mod turn;
 
 use std::time::Duration;
 
@@ -16,9 +27,8 @@ use tokio::time::{interval, sleep};
 use crate::access::Nats;
 use crate::error::FleetError;
 use crate::messages::{Order, Run};
-use crate::presence::Membership;
-use crate::settings::AgentSettings;
-use crate::turn;
+use presence::Membership;
+pub use settings::{AgentSettings, Name};
 
 /// Pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,7 +1,13 @@
 //! The coordinator: carries out a run with the agents of a fleet, and builds one result.
 //!
-//! [`crate::conduct`] leads the run in a thread of its own, so that a slow terminal delays no beat. This thread adds
-//! up the agents' deliveries.
+//! `conduct` leads the run in a thread of its own, so that a slow terminal delays no beat. This thread adds up the agents'
+//! deliveries. `standings` shows the agents meanwhile, and `verdict` combines their verdicts.
+//!
+//! Leaves out the agents' side of a run: [`agent`](crate::agent).
+
+mod conduct;
+mod standings;
+mod verdict;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -11,12 +17,12 @@ use record::LoadResult;
 use record::load::{Agent, AgentState};
 
 use crate::access::Access;
-use crate::conduct::{Conductor, Event};
+use crate::agent::turn::confirm_target;
 use crate::error::FleetError;
 use crate::messages::ClockReading;
-use crate::standings::Standings;
-use crate::turn::confirm_target;
-use crate::verdict;
+use conduct::{Conductor, Event};
+use standings::Standings;
+pub use verdict::START_LATE_MAX;
 
 /// Carries out a run with `plan.processes()` agents of a fleet. `config` is the plan's configuration. Blocks until the
 /// planned end or until `stop`.

@@ -20,32 +20,19 @@
 //!
 //! Leaves out the load itself and the terminal.
 //!
-//! The modules: `access` connects to NATS, `messages` defines the messages and their keys, `clock` compares two clocks,
-//! and `pulse` is the dead man's switch. `agent` takes orders and `turn` carries one out, with the agent's
-//! `settings`; `presence` is its membership.
-//! `coordinator` gathers a run that `conduct` leads, `standings` shows its agents, and `verdict` combines the agents' verdicts. `local` starts a fleet on
-//! this machine, and `error` defines the errors.
+//! The modules: `access` connects to NATS, and `messages` defines the messages and their keys. `agent` is one agent,
+//! `coordinator` leads the run and gathers its result. `local` starts a fleet on this machine, and `error` defines the errors.
 #![forbid(unsafe_code)]
 
 mod access;
 mod agent;
-mod clock;
-mod conduct;
 mod coordinator;
 mod error;
 mod local;
 mod messages;
-mod presence;
-mod pulse;
-mod settings;
-mod standings;
-mod turn;
-mod verdict;
 
 pub use access::Access;
-pub use agent::serve;
-pub use coordinator::run;
+pub use agent::{AgentSettings, Name, serve};
+pub use coordinator::{START_LATE_MAX, run};
 pub use error::FleetError;
 pub use local::{ADDRESS_VARIABLE, LocalFleet};
-pub use settings::{AgentSettings, Name};
-pub use verdict::START_LATE_MAX;

@@ -19,13 +19,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, timeout};
 
 use crate::access::{Nats, PIECE_BYTES};
-use crate::clock;
+use crate::agent::clock;
+use crate::agent::pulse::Pulse;
+use crate::agent::settings::AgentSettings;
 use crate::error::FleetError;
 use crate::messages::{
     Answer, Beat, ClockReading, Delivery, FromAgent, Order, Run, VERSION, on_agents_clock,
 };
-use crate::pulse::Pulse;
-use crate::settings::AgentSettings;
 
 /// The time between two signs of life.
 const ALIVE: Duration = Duration::from_millis(250);
