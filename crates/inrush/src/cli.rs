@@ -1,54 +1,43 @@
 //! Every flag, its default and its help, defined once.
 //!
-//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `demo`, `doctor`, `lab`, `herd`, `wan` and `manual` have
-//! the flags of one command each, and `prepare` has the flags of the commands that make files for `serve`.
-//! `address` parses addresses, and `cpus` parses lists of CPUs. `text_or_json` is the choice of a format. `load::reach` has the way to a server, for `load` and `capacity`.
-//! `site` has the flags of `serve` about its site, and `host` the settings of one of several hosts.
+//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `doctor`, `lab`, `herd`, `wan` and `manual` have the flags of
+//! one command each, `lab` those of `demo` too. `prepare` has the flags of the commands that make files for `serve`.
+//! `values` has the values that flags of several commands take.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
-mod address;
 #[cfg(test)]
 mod bounds;
 mod capacity;
-mod clients;
-mod cpus;
-mod demo;
 mod doctor;
 mod fleet;
 mod guard;
 mod herd;
-mod host;
 mod lab;
 mod load;
 mod manual;
 mod prepare;
 mod serve;
-mod site;
-mod text_or_json;
+mod values;
 mod wan;
-
-use std::str::FromStr;
 
 use clap::{Parser, Subcommand};
 
 pub use capacity::{CapacityFlags, CapacityOutput};
-pub use cpus::CpuList;
-pub use demo::DemoFlags;
 pub use doctor::DoctorFlags;
 pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
 pub use guard::{GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
 pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
-pub use host::HostFlags;
-pub use lab::{CompareFlags, LabCommand, LabFlags, LabRunFlags};
+pub use lab::{CompareFlags, DemoFlags, LabCommand, LabFlags, LabRunFlags};
 pub use load::{
     Client, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output, OutputTo, RequestFlags, Stack,
     WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use prepare::{FilesetFlags, ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};
-pub use serve::{LiveFlags, LogFormat, MECHANISMS, ServeFlags};
-pub use text_or_json::TextOrJson;
+pub use serve::{HostFlags, LiveFlags, LogFormat, MECHANISMS, ServeFlags};
+pub use values::cpus::CpuList;
+pub use values::text_or_json::TextOrJson;
 pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
@@ -58,11 +47,6 @@ pub struct Cli {
     /// The command to run.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Parses a number that is not 0.
-fn from_one_up<N: FromStr>(text: &str) -> Result<N, &'static str> {
-    text.parse().map_err(|_| "expected a whole number from 1 up")
 }
 
 /// The commands.

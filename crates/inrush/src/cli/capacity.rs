@@ -6,9 +6,9 @@ use ::load::{SourceRange, Threshold, Url};
 use base::{Nanos, Seed};
 use clap::{Args, ValueEnum};
 
-use super::from_one_up;
 use super::load::reach::{ReachFlags, TlsFlags};
 use super::load::request::RequestFlags;
+use crate::cli::values::number::from_one_up;
 
 /// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the
 /// server.

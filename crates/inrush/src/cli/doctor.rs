@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::text_or_json::TextOrJson;
+use crate::cli::values::text_or_json::TextOrJson;
 
 /// Show the capabilities of this machine and kernel, and the limits that will bite.
 #[derive(Args, Debug)]

@@ -9,9 +9,9 @@ use ::fleet::Name;
 use base::Nanos;
 use clap::{Args, Subcommand};
 
-use super::address::listen_address;
-use super::load::positive_time;
-use super::text_or_json::TextOrJson;
+use crate::cli::values::address::listen_address;
+use crate::cli::values::number::positive_time;
+use crate::cli::values::text_or_json::TextOrJson;
 
 /// Parses a number of agents.
 fn agents(text: &str) -> Result<NonZeroU32, String> {

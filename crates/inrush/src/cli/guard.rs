@@ -8,8 +8,8 @@ use base::{Nanos, Network};
 use clap::{Args, ValueEnum};
 use guard::Address;
 
-use super::address::listen_address;
-use super::text_or_json::TextOrJson;
+use crate::cli::values::address::listen_address;
+use crate::cli::values::text_or_json::TextOrJson;
 
 /// Signals of the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

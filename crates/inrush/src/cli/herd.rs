@@ -7,7 +7,7 @@ use ::herd::Wait;
 use base::Seed;
 use clap::{Args, ValueEnum};
 
-use super::text_or_json::TextOrJson;
+use crate::cli::values::text_or_json::TextOrJson;
 
 /// Maximum number of waiters. More than that exceed the default limits of any system.
 const MOST_WAITERS: usize = 10_000;

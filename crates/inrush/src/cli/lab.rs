@@ -1,12 +1,15 @@
-//! The flags of `inrush lab`.
+//! The flags of `inrush lab`, and in `demo` those of `inrush demo`.
+
+mod demo;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::from_one_up;
-use super::text_or_json::TextOrJson;
+use crate::cli::values::number::from_one_up;
+use crate::cli::values::text_or_json::TextOrJson;
+pub use demo::DemoFlags;
 
 /// Controlled experiments: servers under loads, repeated, with records and a report.
 #[derive(Args, Debug)]

@@ -16,9 +16,9 @@ use analysis::load_gates::Gate;
 use base::{Nanos, PerSecond, Seed};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::cpus::{CpuList, cpu_list};
-use super::from_one_up;
-use super::text_or_json::TextOrJson;
+use crate::cli::values::cpus::{CpuList, cpu_list};
+use crate::cli::values::number::{from_one_up, positive_time};
+use crate::cli::values::text_or_json::TextOrJson;
 use crate::exit::Exit;
 use crate::meters::Collector;
 pub use outputs::{Output, OutputTo};
@@ -109,14 +109,6 @@ fn arrivals_help() -> String {
 
 fn arrivals_long_help() -> String {
     format!("{}\n\n{}", arrivals_help(), Process::help())
-}
-
-pub fn positive_time(text: &str) -> Result<Nanos, String> {
-    match text.parse::<Nanos>() {
-        Ok(Nanos::ZERO) => Err("expected a time above 0".to_owned()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// Headings of the help text.

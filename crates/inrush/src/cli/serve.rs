@@ -1,4 +1,10 @@
 //! The flags of `inrush serve`.
+//!
+//! `clients` has the flags about clients, `site` those about the site, and `host` the settings of one of several hosts.
+
+mod clients;
+mod host;
+mod site;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,10 +15,11 @@ use clap::{Args, FromArgMatches, ValueEnum};
 use dispatch::table;
 use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING, architecture};
 
-use super::address::{admin_address, host_name, listen_address};
-use super::clients::ClientFlags;
-use super::cpus::{CpuList, cpu_list};
-use super::site::SiteFlags;
+use crate::cli::values::address::{admin_address, host_name, listen_address};
+use crate::cli::values::cpus::{CpuList, cpu_list};
+use clients::ClientFlags;
+pub use host::HostFlags;
+use site::SiteFlags;
 
 /// A choice that the server makes for `auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use ::wan::{BitRate, Changes, Engine, Share};
 use base::{Bytes, Nanos, Seed};
 use clap::{Args, Subcommand};
 
-use super::load::positive_time;
-use super::text_or_json::TextOrJson;
+use crate::cli::values::number::positive_time;
+use crate::cli::values::text_or_json::TextOrJson;
 
 /// Maximum number of probes. The probes of a second fit through any path that is worth a check.
 const MOST_PROBES: i64 = 1_000_000;

@@ -8,8 +8,8 @@ use ::load::{
 use base::{Bytes, Nanos};
 use clap::{Args, ValueEnum};
 
-use super::positive_time;
 use super::{REPLIES, REQUESTS};
+use crate::cli::values::number::positive_time;
 use crate::exit::Exit;
 
 /// Default streams of a session over HTTP/2: as for a page of a few dozen files.
