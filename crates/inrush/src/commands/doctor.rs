@@ -6,8 +6,8 @@ use lab::doctor::{Finding, Findings, finding};
 use serde::Serialize;
 
 use crate::cli::{DoctorFlags, TextOrJson};
+use crate::commands::load::{self, Generator};
 use crate::exit::Exit;
-use crate::load::{self, Generator};
 use crate::output;
 
 /// Prints the findings, or the table of event mechanisms.

@@ -16,8 +16,8 @@ use record::capacity::ServerSide;
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
+use crate::commands::load::check_cleartext;
 use crate::exit::{Exit, stop_at_signal};
-use crate::load::check_cleartext;
 use crate::output;
 use witness::Witness;
 
@@ -178,7 +178,7 @@ fn exit(error: LoadError) -> Exit {
         LoadError::NotYours { .. } => {
             Exit::Usage(format!("a search for the capacity overloads the server on purpose: {error}"))
         }
-        other => crate::load::exit(other),
+        other => crate::commands::load::exit(other),
     }
 }
 

@@ -1,6 +1,9 @@
 //! `inrush lab`: experiments by file or by name, reported on the terminal; `compare` sets two runs side by side.
+//!
+//! `demo` is `inrush demo`, which hands the experiment of that name to [`carry_out`].
 
 mod compare;
+pub mod demo;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -207,7 +210,7 @@ fn open_choices(experiment: &Experiment) -> BTreeSet<String> {
     let left = |words: Vec<String>| {
         let words = ["inrush".to_owned()].into_iter().chain(words);
         match Cli::try_parse_from(words).map(|cli| cli.command) {
-            Ok(Command::Serve(flags)) => crate::serve::left_to_the_machine(*flags),
+            Ok(Command::Serve(flags)) => crate::commands::serve::left_to_the_machine(*flags),
             _ => Vec::new(),
         }
     };

@@ -18,9 +18,9 @@ use sys::say;
 use super::hdr_log::HdrLog;
 use super::live::Live;
 use crate::cli::WatchFlags;
+use crate::commands::serve::next_step::{Occupants, with_next_step};
 use crate::exit::Exit;
 use crate::meters::{self, Exporter, Meters};
-use crate::serve::next_step::{Occupants, with_next_step};
 
 /// A line of NDJSON.
 #[derive(Serialize)]

@@ -13,8 +13,8 @@ use stage::fileset::url_paths;
 use stage::topology::{Topology, TopologyOptions};
 
 use crate::cli::DemoFlags;
+use crate::commands::lab::carry_out;
 use crate::exit::Exit;
-use crate::lab::carry_out;
 
 /// The lines of the experiment's file that flags replace.
 const SEED: &str = "seed = 1\n";
