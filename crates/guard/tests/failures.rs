@@ -5,6 +5,7 @@ mod common;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
+use common::programs::namespace;
 use common::{guard_with, tick_until, tick_until_said};
 use guard::{HookChoice, SignalChoice, Status};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, connect, socket_with, sockopt};
@@ -12,13 +13,6 @@ use sys::network::netlink::Route;
 use sys::network::netns::NetworkNamespace;
 
 const DEVICE: &str = "veth9";
-
-/// A network namespace, or the printed reason why there is none.
-fn namespace() -> Option<NetworkNamespace> {
-    NetworkNamespace::create()
-        .inspect_err(|error| println!("skipped: no network namespaces here: {error}"))
-        .ok()
-}
 
 /// A device with an address, whose other end is a namespace of its own. Both end with that.
 fn device() -> Option<NetworkNamespace> {
@@ -35,7 +29,6 @@ fn device() -> Option<NetworkNamespace> {
 fn device_of_a_listener_goes_and_returns() {
     let Some(server) = namespace() else { return };
     let inside = server.enter(|| {
-        Route::open().unwrap().set_up(1).unwrap();
         let first = device()?;
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -7,28 +7,28 @@
 //!
 //! By itself this is a smoke run of few rounds. `INRUSH_ROUNDS=200` before `cargo test --release` measures.
 
-use std::net::{Ipv4Addr, SocketAddr};
+mod common;
+
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use base::{Clock, Nanos, RealClock};
+use bpf::Exempt;
 use bpf::admission::{Admission, Hook, LimitTable, Limits};
 use bpf::device::Bound;
 use bpf::guard::Guard;
-use bpf::{BpfError, Exempt};
+use common::programs::{self, Networks, cgroup_root, or_skip, own_cgroup};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt};
 use statistics::Spread;
-use sys::network::netlink::Route;
-use sys::network::netns::NetworkNamespace;
 use sys::socket::accept_queue;
 
 /// Connects of a block, of one kind.
 const CONNECTS: u32 = 500;
 /// Rounds without `INRUSH_ROUNDS`.
 const ROUNDS: usize = 3;
-const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 80, 0, 1)), 80);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 2);
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(programs::SERVER), 80);
 
 /// What refuses a SYN.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,8 +49,8 @@ const REFUSERS: [Refuser; 5] = [
 /// A place with a listener that refuses everybody.
 struct Refusing {
     listener: OwnedFd,
-    /// Those that fill its queue.
-    _inside: Vec<OwnedFd>,
+    /// The connection that fills its queue.
+    _inside: Option<OwnedFd>,
     program: Program,
 }
 
@@ -78,8 +78,7 @@ impl Refusing {
 
 /// Two networks with a veth pair between them, and a cgroup for the server.
 struct Place {
-    server: NetworkNamespace,
-    client: NetworkNamespace,
+    networks: Networks,
     cgroup: PathBuf,
 }
 
@@ -90,39 +89,23 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// The place, or the printed reason why there is none.
+    /// The place, or the printed reason to skip the test.
     fn create() -> Option<Place> {
-        let skip = |reason: &dyn std::fmt::Display| println!("skipped: {reason}");
-        let create = || NetworkNamespace::create().inspect_err(|error| skip(error)).ok();
-        let (server, client) = (create()?, create()?);
-        let mut route = server.enter(Route::open).unwrap().unwrap();
-        route.create_veth("veth0", client.as_fd(), "veth0").unwrap();
-        let SocketAddr::V4(address) = SERVER else { unreachable!("an IPv4 address") };
-        for (namespace, address) in [(&server, *address.ip()), (&client, CLIENT)] {
-            let mut route = namespace.enter(Route::open).unwrap().unwrap();
-            let link = route.link_index("veth0").unwrap();
-            route.add_address(link, address, 24).unwrap();
-            route.set_up(link).unwrap();
-        }
-        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let Some(mount) = fields.into_iter().find(|fields| fields[2] == "cgroup2") else {
-            skip(&"no cgroup2 hierarchy is mounted");
+        let networks = Networks::create()?;
+        let cgroup = cgroup_root()?.join(format!("inrush-test-{}", std::process::id()));
+        if let Err(error) = std::fs::create_dir(&cgroup) {
+            println!("skipped: cannot make a cgroup: {error}");
             return None;
-        };
-        let cgroup = PathBuf::from(mount[1]).join(format!("inrush-test-{}", std::process::id()));
-        std::fs::create_dir(&cgroup).inspect_err(|error| skip(error)).ok()?;
-        Some(Place { server, client, cgroup })
+        }
+        Some(Place { networks, cgroup })
     }
 
     /// A listener that belongs to the server's cgroup. Its backlog of 0 is one connection.
     fn listener(&self, backlog: i32) -> OwnedFd {
-        let here = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-        let here = here.lines().find_map(|line| line.strip_prefix("0::/")).unwrap();
-        let home = self.cgroup.parent().unwrap().join(here).join("cgroup.procs");
+        let home = own_cgroup().expect("there was a hierarchy").join("cgroup.procs");
         let id = std::process::id().to_string();
         std::fs::write(self.cgroup.join("cgroup.procs"), &id).unwrap();
-        let listener = self.server.enter(|| {
+        let listener = self.networks.server.enter(|| {
             let socket = stream(SocketFlags::CLOEXEC);
             sockopt::set_socket_reuseaddr(&socket, true).unwrap();
             bind(&socket, &SERVER).unwrap();
@@ -137,23 +120,18 @@ impl Place {
     fn refusing(&self, refuser: Refuser) -> Option<Refusing> {
         let is_full = refuser == Refuser::FullQueue;
         let listener = self.listener(if is_full { 0 } else { 16 });
-        let mut inside = Vec::new();
-        if is_full {
-            inside = self
-                .client
-                .enter(|| {
-                    let socket = stream(SocketFlags::CLOEXEC);
-                    connect(&socket, &SERVER).unwrap();
-                    vec![socket]
-                })
-                .unwrap();
-        }
+        let fill = || {
+            let socket = stream(SocketFlags::CLOEXEC);
+            connect(&socket, &SERVER).unwrap();
+            socket
+        };
+        let inside = is_full.then(|| self.networks.client.enter(fill).unwrap());
         let program = match refuser {
             Refuser::FullQueue => Program::None,
             Refuser::Device(hook) => {
                 let bound = Bound { address: SERVER.ip(), port: SERVER.port(), dual: false };
                 let load = || Admission::of_addresses(hook, 0, &Exempt::NONE, vec![bound]);
-                Program::Device(or_skip(self.server.enter(load).unwrap())?.0)
+                Program::Device(or_skip(self.networks.server.enter(load).unwrap())?.0)
             }
             Refuser::Cgroup => {
                 let folder = std::fs::File::open(&self.cgroup).unwrap();
@@ -173,7 +151,7 @@ impl Place {
     /// Time of a refused connect, in ns.
     fn block(&self, clock: &RealClock, refusing: &Refusing, answer: Errno) -> f64 {
         let before = refusing.refused();
-        let time = self.client.enter(|| {
+        let time = self.networks.client.enter(|| {
             seen();
             assert_eq!(seen(), answer);
             let began = clock.now();
@@ -197,18 +175,6 @@ fn seen() -> Errno {
     let socket = stream(SocketFlags::NONBLOCK);
     let first = connect(&socket, &SERVER).unwrap_err();
     sockopt::socket_error(&socket).unwrap().err().unwrap_or(first)
-}
-
-/// The value, or a printed reason to skip the test if the machine does not allow it.
-fn or_skip<T>(made: Result<T, BpfError>) -> Option<T> {
-    match made {
-        Ok(value) => Some(value),
-        Err(error @ (BpfError::Capability { .. } | BpfError::Refused { .. } | BpfError::Kernel { .. })) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use base::{Clock, Nanos, RealClock};
+use common::programs::cgroup_root;
 use common::{PATIENCE, guard, tick_until};
 use guard::{Guard, GuardError, Place, Server, Settings, SignalChoice, Status, Wanted};
 use sys::process::{Child, Program, Streams, find_program};
@@ -215,12 +216,7 @@ fn nginx_is_guarded_through_an_upgrade() {
 
 #[test]
 fn server_in_another_cgroup_is_guarded_again() {
-    let Some(root) = std::fs::read_to_string("/proc/mounts").ok().and_then(|mounts| {
-        let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        fields.find(|fields| fields[2] == "cgroup2").map(|fields| std::path::PathBuf::from(fields[1]))
-    }) else {
-        return println!("skipped: no cgroup2 hierarchy is mounted");
-    };
+    let Some(root) = cgroup_root() else { return };
     let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
     let groups = ["first", "second"].map(|name| root.join(format!("inrush-test-{port}-{name}")));
     let mut guarded = None;

@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::Output;
 
 use assert_cmd::Command;
-use base::Nanos;
+use base::{Bytes, Nanos};
 use rustix::process::Signal;
 use serde_json::Value;
+use stage::cgroup::{Bound, Cgroup};
 use sys::process::Program;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
@@ -341,38 +343,14 @@ fn killed_guard_starts_again_with_a_sink() {
     }
 }
 
-/// A group of processes whose memory has a limit, in the hierarchy of cgroup v1. Goes with this value.
-struct LimitedMemory(std::path::PathBuf);
-
-impl LimitedMemory {
-    /// The group, or the printed reason why there is none.
-    fn create(bytes: u64) -> Option<LimitedMemory> {
-        let name = format!("inrush-test-{}", std::process::id());
-        let group = std::path::Path::new("/sys/fs/cgroup/memory").join(name);
-        if let Err(error) = std::fs::create_dir(&group) {
-            println!("skipped: no memory hierarchy of cgroup v1: {error}");
-            return None;
-        }
-        std::fs::write(group.join("memory.limit_in_bytes"), bytes.to_string()).unwrap();
-        Some(LimitedMemory(group))
-    }
-
-    /// Takes a process in. What it allocates from now on counts.
-    fn take(&self, id: impl std::fmt::Display) {
-        std::fs::write(self.0.join("cgroup.procs"), id.to_string()).unwrap();
-    }
-
-    /// Processes that the kernel killed for want of memory.
-    fn killed(&self) -> u64 {
-        let text = std::fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
-        text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for LimitedMemory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
+/// Processes of a group that the kernel killed for want of memory.
+fn killed_in(group: &Cgroup) -> u64 {
+    let link = format!("/proc/self/fd/{}", group.as_fd().as_raw_fd());
+    let folder = std::fs::read_link(link).unwrap().parent().unwrap().to_owned();
+    // The file's name in version 1, and in version 2.
+    let mut files = ["memory.oom_control", "memory.events"].into_iter();
+    let text = files.find_map(|name| std::fs::read_to_string(folder.join(name)).ok()).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -380,20 +358,24 @@ fn guard_without_memory_admits_and_starts_again() {
     if is_missing("a sink") {
         return;
     }
-    let Some(memory) = LimitedMemory::create(64 << 20) else { return };
+    let groups = match Cgroup::with(&[Bound::Memory(Bytes(64 << 20))]) {
+        Ok(groups) => groups,
+        Err(error) => return println!("skipped: no control groups here: {error}"),
+    };
+    let memory = &groups[0];
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut guard = Running::start(&[&address.to_string(), "--hook=sink", "--signal=queue"]);
     guard.line("confined");
     let controller = guard.controller().as_raw_nonzero();
-    memory.take(controller);
+    rustix::io::write(memory, controller.to_string().as_bytes()).unwrap();
     // The kernel kills this one first.
     std::fs::write(format!("/proc/{controller}/oom_score_adj"), "1000").unwrap();
     // A line without an end, which the program must keep whole.
-    let script = format!("echo $$ > {}/cgroup.procs; exec tail /dev/zero", memory.0.display());
-    let mut glutton = Program::new("/bin/sh").arguments(["-c", &script]).start().unwrap();
+    let glutton = Program::new("tail").arguments(["/dev/zero"]).in_cgroups(vec![memory.as_fd()]);
+    let mut glutton = glutton.start().unwrap();
     while glutton.wait(Nanos::SECOND).unwrap().is_none() {}
-    assert_eq!(memory.killed(), 2, "the guard, and what took the memory");
+    assert_eq!(killed_in(memory), 2, "the guard, and what took the memory");
     guard.line("the guard was killed, and everything is admitted");
     TcpStream::connect(address).unwrap();
     guard.line("guarding");

@@ -1,4 +1,4 @@
-//! The common parts of the tests: packets, two networks, and the reason to skip.
+//! The common parts of the tests: packets, two networks, cgroups, and the reason to skip. The guard's tests use it too.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod packet;
@@ -6,6 +6,7 @@ pub mod wire;
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use bpf::BpfError;
 use sys::network::netlink::{Link, Route};
@@ -65,4 +66,26 @@ pub fn namespace() -> Option<NetworkNamespace> {
 pub fn device(namespace: &NetworkNamespace, name: &str) -> Link {
     let mut route = namespace.enter(Route::open).unwrap().unwrap();
     route.links().unwrap().into_iter().find(|link| link.name == name).expect("the device is there")
+}
+
+/// The folder of the cgroup2 hierarchy, or the printed reason to skip the test.
+pub fn cgroup_root() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let mut fields = mounts.lines().map(|line| line.split(' '));
+    let root = fields.find_map(|mut fields| match (fields.nth(1), fields.next()) {
+        (Some(folder), Some("cgroup2")) => Some(PathBuf::from(folder)),
+        _ => None,
+    });
+    if root.is_none() {
+        println!("skipped: no cgroup2 hierarchy is mounted here");
+    }
+    root
+}
+
+/// The folder of this process's cgroup.
+pub fn own_cgroup() -> Option<PathBuf> {
+    let root = cgroup_root()?;
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap();
+    Some(root.join(path))
 }

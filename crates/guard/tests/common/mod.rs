@@ -1,5 +1,8 @@
-//! A guard in the process of a test.
+//! A guard in the process of a test, and what the tests of its programs have: networks and cgroups.
 #![allow(dead_code, reason = "each test program uses its own part of this")]
+
+#[path = "../../../bpf/tests/common/mod.rs"]
+pub mod programs;
 
 use std::net::SocketAddr;
 
