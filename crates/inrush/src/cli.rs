@@ -1,7 +1,7 @@
 //! Every flag, its default and its help, defined once.
 //!
 //! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `doctor`, `lab`, `herd`, `wan` and `manual` have the flags of
-//! one command each, `lab` those of `demo` too. `prepare` has the flags of the commands that make files for `serve`.
+//! one command each, and `lab` has the flags of `demo` too. `prepare` has the flags of the commands that make files for `serve`.
 //! `values` has the values that flags of several commands take.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]

@@ -1,4 +1,4 @@
-//! The flags of `inrush lab`, and in `demo` those of `inrush demo`.
+//! The flags of `inrush lab`. `demo` has the flags of `inrush demo`.
 
 mod demo;
 

@@ -220,7 +220,7 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
 /// to the servers that know it, and to the generator beside them (docs/decisions/0075).
 fn tls_flags(load: &LoadSpec) -> Vec<String> {
     let mut flags = vec!["--insecure".to_owned()];
-    if !load.flags.iter().any(|flag| flag == "--key-exchange") {
+    if !load.flags.iter().any(|flag| flag.split('=').next() == Some("--key-exchange")) {
         flags.extend(["--key-exchange", "classical"].map(str::to_owned));
     }
     flags
@@ -335,6 +335,8 @@ mod tests {
         assert!(usual.contains("--key-exchange classical"), "{usual}");
         let hybrid = arguments("'--key-exchange', 'hybrid'");
         assert!(hybrid.ends_with("--key-exchange hybrid") && !hybrid.contains("classical"), "{hybrid}");
+        let hybrid = arguments("'--key-exchange=hybrid'");
+        assert!(hybrid.ends_with("--key-exchange=hybrid") && !hybrid.contains("classical"), "{hybrid}");
     }
 
     #[test]

@@ -74,8 +74,7 @@ fn server_setting(directive: &Directive, imported: &mut Imported) {
         ("client_max_body_size", [size]) => ("max-body", equals::size(size).into()),
         ("access_log", ["off", ..]) => return,
         ("access_log", [file, ..]) => ("access-log", (*file).into()),
-        _ if rates::is_variable(directive) => return imported.notes.push(equals::note(directive)),
-        (name, _) if content::IS_HANDLED.contains(&name) || equals::needs_nothing(directive) => return,
+        _ if content::is_handled(directive) || equals::needs_nothing(directive) => return,
         _ => return imported.notes.push(equals::note(directive)),
     };
     if !settings.set(setting.0, setting.1) {

@@ -14,7 +14,7 @@ use super::directives::Directive;
 use super::{IS_SHARED, Level, equals, rates};
 
 /// The directives that this module and the hosts read.
-pub(super) const IS_HANDLED: &[&str] = &[
+const READ: &[&str] = &[
     "access_log",
     "add_header",
     "allow",
@@ -37,6 +37,11 @@ pub(super) const IS_HANDLED: &[&str] = &[
     "ssl_certificate_key",
     "try_files",
 ];
+
+/// Tells whether this module and the hosts read a directive, all of it.
+pub(super) fn is_handled(directive: &Directive) -> bool {
+    READ.contains(&directive.name()) && !rates::is_variable(directive)
+}
 
 /// The reason why a file is no index and no fallback.
 const OF_A_PROGRAM: &str = "nginx hands a file of it to a program, and Inrush would send its source";
@@ -249,9 +254,8 @@ impl<'a> Writer<'a, '_> {
     /// Notes each directive that has no equal.
     fn note_the_rest(&mut self, places: &[Place<'a>]) {
         for directive in self.server {
-            let known = [IS_HANDLED, IS_SHARED, &["rewrite"]];
-            let is_handled =
-                known.iter().any(|names| names.contains(&directive.name())) && !rates::is_variable(directive);
+            let name = directive.name();
+            let is_handled = is_handled(directive) || IS_SHARED.contains(&name) || name == "rewrite";
             if !is_handled && !equals::needs_nothing(directive) {
                 self.notes.push(equals::note(directive));
             }
@@ -261,8 +265,7 @@ impl<'a> Writer<'a, '_> {
             for directive in place.inside {
                 // The folder of everything is that of the host.
                 let is_root = directive.name() == "root" && !std::ptr::eq(place.inside, start);
-                let is_handled = IS_HANDLED.contains(&directive.name()) || directive.name() == "rewrite";
-                let is_handled = is_handled && !rates::is_variable(directive);
+                let is_handled = is_handled(directive) || directive.name() == "rewrite";
                 if is_root || !is_handled && !equals::needs_nothing(directive) {
                     self.notes.push(equals::note(directive));
                 }

@@ -52,9 +52,8 @@ pub(super) fn rules<'a>(places: impl Iterator<Item = (&'a [String], String)>) ->
 
 /// False if no path has both patterns.
 fn may_overlap(one: &str, other: &str) -> bool {
-    let beginning = |pattern: &'_ str| pattern.split('*').next().unwrap_or_default().to_owned();
-    let (one, other) = (beginning(one), beginning(other));
-    one.starts_with(&other) || other.starts_with(&one)
+    let [one, other] = [one, other].map(|pattern| pattern.split('*').next().unwrap_or_default());
+    one.starts_with(other) || other.starts_with(one)
 }
 
 #[cfg(test)]
