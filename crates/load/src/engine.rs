@@ -25,7 +25,7 @@
 //! The modules:
 //!
 //! - The rooms below the engine: `time` has the clock, the schedule and the deadlines; `wire` is a connection's bytes, over
-//!   TCP and TLS; `state` has the sessions, connections, streams and retries. `settings` are those of all threads.
+//!   TCP and TLS; `state` has the sessions, connections, streams and retries. `settings` has what all threads share.
 //! - The engine's work: `connect`, `exchange` (`streams` over HTTP/2), `retries`, and `ending`. `receive` reads replies.
 //! - `pair` makes the engine one half of a pair.
 //! - Beside the S-client: `holders`, clients that hold a connection, each kind in a loop of its own.

@@ -4,7 +4,7 @@
 //! (poll requests on an io_uring).
 //!
 //! Leaves out operations that the kernel carries out itself: [`completion`](crate::completion). The `dispatch` crate makes
-//! event mechanisms of these calls.
+//! event mechanisms of the system calls here.
 
 pub mod epoll;
 pub mod poll;
