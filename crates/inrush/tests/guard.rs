@@ -126,9 +126,10 @@ fn as_nobody(capabilities: &str, arguments: &[&str]) -> Option<Output> {
     let folder = tempfile::tempdir().unwrap();
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
-    // The folder of our program may be closed to others.
+    // The folder of our program may be closed to others. A process of its own writes the copy: a child that another test
+    // starts would inherit our open descriptor, and the kernel runs no file that somebody may write.
     let program = folder.path().join("inrush");
-    std::fs::copy(PROGRAM, &program).unwrap();
+    Command::new("cp").arg(PROGRAM).arg(&program).assert().success();
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let rights = [format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")];
     let mut command = Command::new(setpriv);
