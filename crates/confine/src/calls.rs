@@ -206,7 +206,6 @@ const THREADS: &[i64] = &[
     libc::SYS_sched_getparam,
     libc::SYS_getcpu,
     libc::SYS_getpriority,
-    libc::SYS_setpriority,
     libc::SYS_prctl,
     libc::SYS_capset,
     libc::SYS_seccomp,

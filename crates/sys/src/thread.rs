@@ -49,14 +49,27 @@ impl Thread {
 /// # Errors
 /// ENOSYS or EPERM if a sandbox forbids the call.
 pub fn set_slice(slice: Nanos) -> io::Result<()> {
+    set_attributes(libc::SCHED_OTHER, slice)
+}
+
+/// Runs the calling thread only while nothing else wants its CPU, and ends its turn as soon as another thread wakes
+/// (`sched_setattr`, SCHED_IDLE). A low priority alone does not end a turn.
+///
+/// # Errors
+/// ENOSYS or EPERM if a sandbox forbids the call.
+pub fn set_idle() -> io::Result<()> {
+    set_attributes(libc::SCHED_IDLE, Nanos::ZERO)
+}
+
+fn set_attributes(policy: libc::c_int, runtime: Nanos) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
-        sched_policy: libc::SCHED_OTHER as u32,
+        sched_policy: policy as u32,
         sched_flags: 0,
         // SAFETY: takes no pointer; the calling thread exists.
         sched_nice: unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) },
         sched_priority: 0,
-        sched_runtime: slice.0,
+        sched_runtime: runtime.0,
         sched_deadline: 0,
         sched_period: 0,
     };

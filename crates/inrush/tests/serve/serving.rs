@@ -250,3 +250,27 @@ fn precompressed_siblings_go_to_accepting_clients() {
     }
     server.stop_well();
 }
+
+/// The scheduling policy of the server's thread with this name, as the kernel numbers it.
+fn policy_of(server: &Server, name: &str) -> Option<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process())).unwrap();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let found = stats.into_iter().find(|stat| stat.contains(&format!("({name})")))?;
+    // The 41st of the fields, of which the name is the second.
+    found.rsplit(')').next()?.split_whitespace().nth(38)?.parse().ok()
+}
+
+#[test]
+fn compressing_thread_is_idle_to_the_kernel() {
+    const SCHED_IDLE: u32 = 5;
+    let files = Files::new();
+    files.write("/a.css", "p { color: red }\n".repeat(1000));
+    let mut server = Server::start(&files.root(), &["--workers=1", "--compress"]);
+    let mut client = server.client();
+    server.eventually_of("compressed", |_| {
+        let response = client.get_with("/a.css", "Accept-Encoding: gzip\r\n");
+        response.field("content-encoding") == Some("gzip")
+    });
+    assert_eq!(policy_of(&server, "compress"), Some(SCHED_IDLE));
+    server.stop_well();
+}

@@ -3,8 +3,8 @@
 //! Owns the codings ([`encode`]), the choice of files (`suits`), and the thread that compresses ([`Compressor`]). The
 //! cache of each loop keeps the results.
 //!
-//! No loop compresses. A loop hands a file over and sends it as it is, until the compressed form is there. The thread has
-//! the lowest priority, so it works with CPU time that no loop wants: under overload compression is the first to go.
+//! No loop compresses. A loop hands a file over and sends it as it is, until the compressed form is there. The thread is
+//! idle to the kernel: it works with CPU time that no loop wants, so under overload compression is the first to go.
 //!
 //! Invariants: one thread for a process, at most `MOST_WAITING` files wait for it, and it keeps at most `MOST_KEPT`
 //! bytes of results. A form that is hardly smaller than its file is never sent.
@@ -12,8 +12,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+use std::thread::{self, Thread};
 
 use base::{Clock, lock};
 use bytes::Bytes;
@@ -35,9 +35,6 @@ const MOST_WAITING: usize = 64;
 
 /// Most bytes of results that loops have yet to take over.
 const MOST_KEPT: usize = 32 << 20;
-
-/// Lowest priority of a thread (nice).
-const LOWEST: i32 = 19;
 
 /// The effort of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,24 +89,34 @@ pub(crate) fn suits(name: &[u8], survey: &Survey) -> bool {
 type Key = (u64, u64, Coding);
 
 /// A file to be compressed.
+#[derive(Debug)]
 struct Job {
     key: Key,
     contents: Contents,
 }
 
-/// The thread that compresses, and its results. All loops of a process share it.
+/// The thread that compresses, with its jobs and results. All loops of a process share it.
 #[derive(Clone, Debug, Default)]
 pub struct Compressor(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    jobs: OnceLock<Option<SyncSender<Job>>>,
-    results: Arc<Mutex<Results>>,
+    thread: OnceLock<Option<Thread>>,
+    work: Mutex<Work>,
 }
 
-/// The state of the forms that loops have asked for; `None` while a form is being made.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(Some(thread)) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
 #[derive(Debug, Default)]
-struct Results {
+struct Work {
+    jobs: VecDeque<Job>,
+    /// The forms that loops have asked for; `None` while a form is being made.
     forms: HashMap<Key, Option<Form>>,
     /// The finished ones, the oldest first.
     order: VecDeque<Key>,
@@ -119,7 +126,7 @@ struct Results {
 /// A finished form; `None` if the file cannot be made smaller.
 type Form = Option<Bytes>;
 
-impl Results {
+impl Work {
     fn finish(&mut self, key: Key, form: Form) {
         self.bytes += form.as_ref().map_or(0, Bytes::len);
         self.forms.insert(key, Some(form));
@@ -135,33 +142,46 @@ impl Results {
 
 impl Compressor {
     /// Returns a finished form. Without one, hands the file over unless that has been done, and returns `None`.
+    ///
+    /// Never waits for the thread, which may hold the lock and get no CPU time.
     fn take(&self, key: Key, contents: impl FnOnce() -> Contents) -> Option<Form> {
-        let mut results = lock(&self.0.results);
-        if let Some(known) = results.forms.get(&key) {
+        let mut work = match self.0.work.try_lock() {
+            Ok(work) => work,
+            Err(TryLockError::Poisoned(work)) => work.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if let Some(known) = work.forms.get(&key) {
             return known.clone();
         }
-        let start = || start(Arc::clone(&self.0.results));
-        let jobs = self.0.jobs.get_or_init(start).as_ref()?;
-        if jobs.try_send(Job { key, contents: contents() }).is_ok() {
-            results.forms.insert(key, None);
+        let thread = self.0.thread.get_or_init(|| start(Arc::downgrade(&self.0))).as_ref()?;
+        if work.jobs.len() < MOST_WAITING {
+            work.jobs.push_back(Job { key, contents: contents() });
+            work.forms.insert(key, None);
+            thread.unpark();
         }
         None
     }
 }
 
 /// Starts the thread; `None` if there can be none.
-fn start(results: Arc<Mutex<Results>>) -> Option<SyncSender<Job>> {
-    let (sender, receiver) = sync_channel(MOST_WAITING);
-    let thread = std::thread::Builder::new().name("compress".to_owned());
-    thread.spawn(move || work(&receiver, &results)).ok().map(|_| sender)
+fn start(shared: Weak<Shared>) -> Option<Thread> {
+    let thread = thread::Builder::new().name("compress".to_owned());
+    thread.spawn(move || run(&shared)).ok().map(|handle| handle.thread().clone())
 }
 
-fn work(jobs: &Receiver<Job>, results: &Mutex<Results>) {
-    // Of the calling thread alone. If it is refused, the thread competes with the loops.
-    let _ = rustix::process::setpriority_process(None, LOWEST);
-    for Job { key, contents } in jobs {
-        let form = form(key, &contents);
-        lock(results).finish(key, form);
+/// Compresses what is handed over, until no loop is left.
+fn run(shared: &Weak<Shared>) {
+    // If it is refused, the thread competes with the loops.
+    let _ = sys::thread::set_idle();
+    while let Some(shared) = shared.upgrade() {
+        let job = lock(&shared.work).jobs.pop_front();
+        if let Some(Job { key, contents }) = job {
+            let form = form(key, &contents);
+            lock(&shared.work).finish(key, form);
+        } else {
+            drop(shared);
+            thread::park();
+        }
     }
 }
 
@@ -261,14 +281,14 @@ mod tests {
 
     #[test]
     fn results_beyond_the_limit_are_forgotten() {
-        let mut results = Results::default();
+        let mut work = Work::default();
         let key = |number| (number, 1, Coding::Gzip);
         for number in 0..5 {
-            results.finish(key(number), Some(vec![0; MOST_KEPT / 4].into()));
-            results.finish(key(number + 100), None);
+            work.finish(key(number), Some(vec![0; MOST_KEPT / 4].into()));
+            work.finish(key(number + 100), None);
         }
-        assert!(results.bytes <= MOST_KEPT && !results.forms.contains_key(&key(0)));
-        assert!(results.forms.contains_key(&key(4)));
+        assert!(work.bytes <= MOST_KEPT && !work.forms.contains_key(&key(0)));
+        assert!(work.forms.contains_key(&key(4)));
     }
 
     #[test]
@@ -287,6 +307,15 @@ mod tests {
             }
         };
         assert_eq!((asked, decode(Coding::Gzip, &made)), (1, text.to_vec()));
+    }
+
+    #[test]
+    fn loop_does_not_wait_for_a_held_lock() {
+        let compressor = Compressor::default();
+        let held = lock(&compressor.0.work);
+        let contents = || panic!("handed over without the lock");
+        assert_eq!(compressor.take((1, 4300, Coding::Gzip), contents), None);
+        drop(held);
     }
 
     #[test]
