@@ -7,13 +7,16 @@
  *   packet <── IP <── [guard_out] <── the socket      │
  *                          │  connection: new data is an answer, and begins its first byte
  *
- *   A connection's state, which lives in its socket and ends with it:
+ *   A connection's state, in the place that its socket's cookie names:
  *
  *       quiet ── data in ──> waiting ── data out ──> quiet
  *                               └── FIN out, RST either way ──> quiet: ended without an answer
  *
  * Any device, any network namespace, after destination NAT: the socket has been found. A SYN meets the program before
  * the kernel makes a request socket for it.
+ *
+ * Cookies are numbers in sequence, so that a connection shares its place with those that came 65,536 sockets before or
+ * later. A waiting request keeps its place, and the requests of the others are not counted until it ends.
  *
  * Segments that were sent again begin no request and are no answer. A first request that comes with the handshake's last
  * packet has no socket of its own yet, so that it is seen with its answer alone.
@@ -59,7 +62,14 @@ struct {
     TYPE(value, u64);
 } times SEC(".maps");
 
+/* Places for connections: a power of two. */
+#define PLACES (1 << 16)
+/* After this time in ns, a request whose place another connection needs has ended unseen. */
+#define ABANDONED (600 * 1000000000ULL)
+
 struct connection {
+    /* The socket's number in the kernel, which no other socket has; 0 in a place that was never taken. */
+    u64 cookie;
     /* The time of the waiting request; 0 while none waits. */
     u64 since;
     /* The answers of all connections when it came, and the requests that waited then. */
@@ -70,9 +80,9 @@ struct connection {
 };
 
 struct {
-    NUMBER(type, BPF_MAP_TYPE_SK_STORAGE);
-    NUMBER(map_flags, BPF_F_NO_PREALLOC);
-    TYPE(key, s32);
+    NUMBER(type, BPF_MAP_TYPE_ARRAY);
+    NUMBER(max_entries, PLACES);
+    TYPE(key, u32);
     TYPE(value, struct connection);
 } connections SEC(".maps");
 
@@ -190,8 +200,19 @@ inlined void end(struct connection *connection) {
     connection->since = 0;
 }
 
-inlined struct connection *connection_of(struct bpf_sock *socket, bool create) {
-    return sk_storage_get(&connections, socket, NULL, create ? BPF_SK_STORAGE_GET_F_CREATE : 0);
+/* Returns the connection's place. Takes it first if `take` is true and no request waits there; NULL without a place. */
+inlined struct connection *connection_of(struct __sk_buff *packet, bool take) {
+    u64 cookie = get_socket_cookie(packet);
+    u32 number = cookie & (PLACES - 1);
+    struct connection *place = map_lookup(&connections, &number);
+    if (!place || place->cookie == cookie)
+        return place;
+    if (!take || (place->since && ktime_get_ns() - place->since < ABANDONED))
+        return NULL;
+    end(place);
+    place->cookie = cookie;
+    place->has_asked = 0;
+    return place;
 }
 
 /* Returns the packet's socket if it is the server's. */
@@ -211,11 +232,13 @@ int guard_in(struct __sk_buff *packet) {
     if (socket->state == TCP_LISTEN)
         return may_pass(packet, packet->protocol) ? CGROUP_PASS : CGROUP_DROP;
     struct data data;
+    if (!parse(packet, &data) || !(data.length || data.flags & TCP_RST))
+        return CGROUP_PASS;
     struct bpf_tcp_sock *tcp = tcp_sock(socket);
-    if (!tcp || !parse(packet, &data) || !(data.length || data.flags & TCP_RST))
+    if (!tcp)
         return CGROUP_PASS;
     bool is_new = data.length && before(tcp->rcv_nxt, data.sequence + data.length);
-    struct connection *connection = connection_of(socket, is_new);
+    struct connection *connection = connection_of(packet, is_new);
     if (!connection)
         return CGROUP_PASS;
     if (is_new && !connection->since)
@@ -231,13 +254,15 @@ int guard_out(struct __sk_buff *packet) {
     if (!socket || socket->state == TCP_LISTEN)
         return CGROUP_PASS;
     struct data data;
+    if (!parse(packet, &data) || !(data.length || data.flags & (TCP_FIN | TCP_RST)))
+        return CGROUP_PASS;
     struct bpf_tcp_sock *tcp = tcp_sock(socket);
-    if (!tcp || !parse(packet, &data) || !(data.length || data.flags & (TCP_FIN | TCP_RST)))
+    if (!tcp)
         return CGROUP_PASS;
     bool is_new = data.length && !before(data.sequence, tcp->snd_nxt);
     /* Before its first answer, a request that came with the handshake has left nothing but its bytes. */
     bool is_first = is_new && tcp->bytes_received && tcp->bytes_acked <= 1;
-    struct connection *connection = connection_of(socket, is_first);
+    struct connection *connection = connection_of(packet, is_first);
     if (!connection)
         return CGROUP_PASS;
     if (is_first && !connection->has_asked)

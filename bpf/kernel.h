@@ -37,7 +37,6 @@ enum {
     BPF_MAP_TYPE_LPM_TRIE = 11,
     BPF_MAP_TYPE_XSKMAP = 17,
     BPF_MAP_TYPE_REUSEPORT_SOCKARRAY = 20,
-    BPF_MAP_TYPE_SK_STORAGE = 24,
     BPF_MAP_TYPE_RINGBUF = 27,
     BPF_F_NO_PREALLOC = 1 << 0,
     BPF_F_MMAPABLE = 1 << 10,
@@ -69,6 +68,7 @@ static long (*const redirect)(u32 device, u64 flags) = (void *)23;
 static long (*const skb_load_bytes)(const void *skb, u32 offset, void *to, u32 length) = (void *)26;
 static s64 (*const csum_diff)(const void *from, u32 from_size, const void *to, u32 to_size, u32 seed) = (void *)28;
 static long (*const skb_change_tail)(void *skb, u32 length, u64 flags) = (void *)38;
+static u64 (*const get_socket_cookie)(void *context) = (void *)46;
 static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const skb_load_bytes_relative)(const void *skb, u32 offset, void *to, u32 length, u32 start) =
     (void *)68;
@@ -80,7 +80,6 @@ static struct bpf_sock *(*const skc_lookup_tcp)(void *context, const void *tuple
     (void *)99;
 static struct bpf_sock *(*const sk_fullsock)(struct bpf_sock *socket) = (void *)95;
 static struct bpf_tcp_sock *(*const tcp_sock)(struct bpf_sock *socket) = (void *)96;
-static void *(*const sk_storage_get)(void *map, struct bpf_sock *socket, const void *value, u64 flags) = (void *)107;
 static long (*const ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) = (void *)130;
 static long (*const csum_level)(void *skb, u64 level) = (void *)135;
 static u64 (*const ktime_get_coarse_ns)(void) = (void *)160;
@@ -96,8 +95,6 @@ enum { BPF_F_RECOMPUTE_CSUM = 1 };
 enum { BPF_CSUM_LEVEL_QUERY = 0 };
 /* Of map_update: fails if the key exists. */
 enum { BPF_NOEXIST = 1 };
-/* Of sk_storage_get: makes an entry of zeros if the socket has none. */
-enum { BPF_SK_STORAGE_GET_F_CREATE = 1 };
 /* Of ringbuf_output: does not wake the reader, who looks by itself. */
 enum { BPF_RB_NO_WAKEUP = 1 };
 /* The network namespace of the device. */

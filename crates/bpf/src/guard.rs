@@ -6,8 +6,8 @@
 //!   answer <── [guard_out] <── connection        answered, overtaking, time to the first byte ──> Counts, times
 //! ```
 //!
-//! Owns `bpf/guard.c`, its links, and the memory that it shares with this process. A connection's state lies in its
-//! socket, and ends with it.
+//! Owns `bpf/guard.c`, its links, and the memory that it shares with this process. A connection's state lies in a
+//! table of the programs, in a place that its socket's cookie chooses.
 //!
 //! Leaves out the search for the cgroup, and the decision to shed.
 //!

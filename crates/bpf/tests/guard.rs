@@ -19,6 +19,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use sys::network::netlink::{Route, SocketDiagnostics};
 use sys::network::tun::Tun;
 
+/// `PLACES` of `bpf/guard.c`.
+const PLACES: u64 = 1 << 16;
+
 /// No answer of a test takes longer.
 const PROMPT: Nanos = Nanos::from_secs(1_000_000);
 
@@ -129,6 +132,45 @@ fn requests_end_with_their_connection() {
     drop(client);
     assert!(server.read(&mut [0]).is_err());
     assert_eq!(asked_answered_ended(guard.memory().counts()), [2, 0, 2]);
+}
+
+/// A connection whose place in the programs' memory is that of an earlier one.
+fn pair_in_place_of(
+    earlier: &TcpStream,
+    listener: &TcpListener,
+    address: SocketAddr,
+) -> (TcpStream, TcpStream) {
+    use rustix::net::sockopt::socket_cookie;
+    let behind = |cookie: u64| socket_cookie(earlier).unwrap().wrapping_sub(cookie) % PLACES;
+    // Cookies come in sequence on a processor, but other sockets take some too.
+    loop {
+        let unused = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
+        if (1..8).contains(&behind(socket_cookie(unused).unwrap())) {
+            let pair = pair(listener, address);
+            if behind(socket_cookie(&pair.1).unwrap()) == 0 {
+                return pair;
+            }
+        }
+    }
+}
+
+#[test]
+fn waiting_request_keeps_its_place() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let (mut client, mut server) = pair(&listener, address);
+    let (mut late_client, mut late_server) = pair_in_place_of(&server, &listener, address);
+    ask(&mut client, &mut server);
+    ask(&mut late_client, &mut late_server);
+    answer(&mut late_client, &mut late_server);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [1, 0, 0]);
+    answer(&mut client, &mut server);
+    ask(&mut late_client, &mut late_server);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [2, 1, 0]);
+    // The first connection's end is not the end of the other's request.
+    drop((client, server));
+    answer(&mut late_client, &mut late_server);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [2, 2, 0]);
 }
 
 #[test]
