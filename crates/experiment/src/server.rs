@@ -68,14 +68,18 @@ impl Package {
     }
 }
 
+/// The most answers that a command must give before it is ready.
+const MOST_TIMES: u32 = 10_000;
+
 /// The sign that a command is ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ready {
     /// It takes connections.
     #[default]
     Connects,
-    /// It answers a GET of this path with a status below 400.
-    Answers(String),
+    /// It answers a GET of this path so many times in a row with a status below 400. Some need thousands before they are as
+    /// fast as they get: their code is compiled while it runs.
+    Answers(String, u32),
     /// It writes a line with this text in it.
     Says(String),
 }
@@ -83,11 +87,20 @@ pub enum Ready {
 impl FromStr for Ready {
     type Err = String;
     fn from_str(text: &str) -> Result<Ready, String> {
+        let refused = || {
+            let forms = format!("connect, GET /PATH [N times] with N up to {MOST_TIMES}, or line TEXT");
+            format!("'{text}' is not a readiness check; expected {forms}")
+        };
         match text.split_once(' ') {
             None if text == "connect" => Ok(Ready::Connects),
-            Some(("GET", path)) if path.starts_with('/') => Ok(Ready::Answers(path.to_owned())),
+            Some(("GET", rest)) if rest.starts_with('/') => {
+                let (path, times) = rest.split_once(' ').unwrap_or((rest, "1 times"));
+                let times = times.strip_suffix(" times").and_then(|times| times.parse().ok());
+                let times = times.filter(|times| (1..=MOST_TIMES).contains(times));
+                times.map(|times| Ready::Answers(path.to_owned(), times)).ok_or_else(refused)
+            }
             Some(("line", rest)) if !rest.trim().is_empty() => Ok(Ready::Says(rest.trim().to_owned())),
-            _ => Err(format!("'{text}' is not a readiness check; expected connect, GET /PATH or line TEXT")),
+            _ => Err(refused()),
         }
     }
 }
@@ -96,7 +109,8 @@ impl fmt::Display for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ready::Connects => f.write_str("connect"),
-            Ready::Answers(path) => write!(f, "GET {path}"),
+            Ready::Answers(path, 1) => write!(f, "GET {path}"),
+            Ready::Answers(path, times) => write!(f, "GET {path} {times} times"),
             Ready::Says(text) => write!(f, "line {text}"),
         }
     }
@@ -163,5 +177,21 @@ impl ServerSpec {
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let lists = self.flags.iter().chain(&self.command).chain(self.environment.values());
         lists.chain(&self.guard).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_signs_are_read_back_as_written() {
+        for text in ["connect", "GET /", "GET /a?b 4000 times", "line listening on"] {
+            assert_eq!(text.parse::<Ready>().unwrap().to_string(), text);
+        }
+        for text in ["", "GET a", "GET / 0 times", "GET / 10001 times", "GET / often", "GET / 5", "line "] {
+            let refused = text.parse::<Ready>().unwrap_err();
+            assert!(refused.contains("GET /PATH [N times] with N up to 10000"), "{text}: {refused}");
+        }
     }
 }

@@ -329,6 +329,27 @@ fn lab_load_uses_user_tcp_in_namespaces() {
 }
 
 #[test]
+fn command_answers_as_often_as_asked_before_a_trial() {
+    let program = env!("CARGO_BIN_EXE_inrush");
+    let warmed = format!(
+        r#"
+[[server]]
+name = "warmed"
+kind = "command"
+ready = "GET /index.html 70 times"
+command = ["{program}", "serve", "{{root}}", "--listen", "{{address}}", "--access-log", "log"]
+"#
+    );
+    let folder = with(&(TINY.to_owned() + &warmed));
+    let run = lab(folder.path(), &["run", "tiny.toml", "--quick"]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    let starts = trials(folder.path()).iter().filter(|trial| trial["server"] == "warmed").count();
+    // The load's requests are no more than these: 100/s for 200 ms.
+    assert!(starts > 0 && log.lines().count() >= 70 * starts, "{starts} starts, {}", log.lines().count());
+}
+
+#[test]
 fn an_ordinary_user_has_namespaces_too() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: the tests before this one are run by an ordinary user");

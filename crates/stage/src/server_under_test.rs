@@ -137,8 +137,10 @@ pub fn start(
         Readiness::Replies(address) => {
             reach(address, &|| request(address, "GET", "/", "").map(|reply| !reply.is_empty()))
         }
-        Readiness::Answers(address, ref path) => {
-            reach(address, &|| request(address, "GET", path, "").map(|reply| is_fine(&reply)))
+        Readiness::Answers(address, ref path, times) => {
+            let ask = |_| request(address, "GET", path, "").map(|reply| is_fine(&reply));
+            let is_other = |answer: &io::Result<bool>| !matches!(answer, Ok(true));
+            reach(address, &|| (0..times).map(ask).find(is_other).unwrap_or(Ok(true)))
         }
     };
     match ready {

@@ -60,7 +60,7 @@ pub fn recipe(
             let arguments: Vec<String> = all_filled(&server.command, axes).collect();
             let ready = |address| match &server.ready {
                 Ready::Connects => Readiness::Connects(address),
-                Ready::Answers(path) => Readiness::Answers(address, path.clone()),
+                Ready::Answers(path, times) => Readiness::Answers(address, path.clone(), *times),
                 Ready::Says(text) => Readiness::Says(address, text.clone()),
             };
             let mut recipe = recipe::command(topology, settings, behind, &arguments, ready)?;

@@ -33,8 +33,8 @@ pub enum Readiness {
     Connects(SocketAddr),
     /// It answers a request with any reply. Some servers listen before they have read their whole configuration.
     Replies(SocketAddr),
-    /// It answers a GET of a path with a status below 400.
-    Answers(SocketAddr, String),
+    /// It answers a GET of a path so many times in a row with a status below 400.
+    Answers(SocketAddr, String, u32),
     /// It writes a line with a text in it.
     Says(SocketAddr, String),
 }
