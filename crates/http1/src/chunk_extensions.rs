@@ -1,7 +1,9 @@
 //! The extensions of a chunk, read byte by byte (RFC 9112, 7.1.1). Their content means nothing here, but
 //! their end matters: readers that disagree about it disagree about the chunk's first byte.
 
-use crate::field_lines::{Impossible, is_text_byte, is_token_byte};
+use http_semantics::{is_text_byte, is_token_byte};
+
+use crate::field_lines::Impossible;
 
 /// The place in the extensions that the next byte belongs to. The first place is after the first semicolon.
 ///

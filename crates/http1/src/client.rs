@@ -8,8 +8,9 @@
 
 use std::mem::MaybeUninit;
 
+use http_semantics::{Reply, has_token};
+
 use crate::chunked::{ChunkError, Chunked};
-use crate::head::has_token;
 use crate::scan::{HeadScan, LineEnds};
 
 /// Maximum bytes of a reply's head. A server that sends more is not worth measuring.
@@ -50,17 +51,6 @@ pub fn encode_request(into: &mut Vec<u8>, head: &RequestHead<'_>) {
     for text in [head.method, " ", head.target, " HTTP/1.1\r\nHost: ", head.host, "\r\n", head.fields, end] {
         into.extend_from_slice(text.as_bytes());
     }
-}
-
-/// A complete reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// The final status.
-    pub status: u16,
-    /// Bytes of content, with the transfer coding removed.
-    pub body_bytes: u64,
-    /// True if the connection can carry another request.
-    pub persistent: bool,
 }
 
 /// A part of a reply.

@@ -4,6 +4,8 @@
 //! Strict: no space before the colon, no folded lines, no control characters, CRLF at every end. The first
 //! byte that no field line can have is an error.
 
+use http_semantics::{is_text_byte, is_token_byte};
+
 /// Error: the grammar has no such byte at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Impossible;
@@ -47,14 +49,4 @@ impl FieldLines {
             _ => Err(Impossible),
         }
     }
-}
-
-/// True if the byte may occur in a token (RFC 9110, 5.6.2).
-pub fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// True if a field value or a quoted string may contain this byte: no controls but the tab.
-pub fn is_text_byte(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

@@ -4,12 +4,11 @@
 //! here means the same to every proxy in front of this server. [`head_syntax`](crate::head_syntax), not this
 //! module, chooses the status of a syntax error.
 
-use httparse::Header;
+use http_semantics::server::Limits;
+use http_semantics::{
+    Header, Method, Request, Status, Transport, Version, has_token, is_authority, is_token_byte, number,
+};
 
-use crate::field_lines::is_token_byte;
-use crate::limits::Limits;
-use crate::request::{Method, Request, Transport, Version};
-use crate::status::Status;
 use crate::target;
 
 /// The delimitation of a request's content (RFC 9112, 6.3).
@@ -160,7 +159,7 @@ impl<'a> Known<'a> {
     /// The request's host (RFC 9112, 3.2).
     fn host(&self, version: Version) -> Result<&'a str, Status> {
         match (self.host, version) {
-            (Some(host), _) if target::is_authority(host) => {
+            (Some(host), _) if is_authority(host) => {
                 std::str::from_utf8(host).map_err(|_| Status::BAD_REQUEST)
             }
             (None, Version::Http10) => Ok(""),
@@ -213,17 +212,4 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Status> 
         None => Ok(()),
         Some(_) => Err(Status::BAD_REQUEST),
     }
-}
-
-/// Reads a number of digits only, such as the value of `Content-Length`. One beyond 64 bits is valid, and counts as the
-/// largest of 64 bits.
-pub fn number(digits: &[u8]) -> Option<u64> {
-    let add = |value: u64, digit: &u8| value.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    is_number.then(|| digits.iter().fold(0, add))
-}
-
-/// True if a comma-separated list contains a token, compared without case.
-pub(crate) fn has_token(list: &[u8], token: &str) -> bool {
-    list.split(|byte| *byte == b',').any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }

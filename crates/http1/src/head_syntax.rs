@@ -7,9 +7,10 @@
 //!
 //! Invariant: a head that `parse` accepts has no impossible byte.
 
-use crate::field_lines::{FieldLines, is_token_byte};
-use crate::limits::Limits;
-use crate::status::Status;
+use http_semantics::server::Limits;
+use http_semantics::{Status, is_token_byte};
+
+use crate::field_lines::FieldLines;
 
 /// The place in a head that the next byte belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

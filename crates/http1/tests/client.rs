@@ -2,7 +2,8 @@
 
 mod support;
 
-use http1::client::{Malformed, Reader, Reply};
+use http_semantics::Reply;
+use http1::client::{Malformed, Reader};
 use support::client_property;
 
 /// Reads `input` and then the connection's end, in one piece and in others. Compares the replies, as

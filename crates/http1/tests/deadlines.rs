@@ -3,7 +3,7 @@
 mod support;
 
 use base::{Clock, Limit, Nanos, Seed};
-use http1::server::{Settings, Wants};
+use http_semantics::server::{Settings, Wants};
 use rand::RngExt;
 use support::{Peer, replies};
 

@@ -3,7 +3,7 @@
 mod support;
 
 use base::Nanos;
-use http1::server::{Limits, Settings, Wants};
+use http_semantics::server::{Limits, Settings, Wants};
 use support::{Peer, exchange, replies};
 
 const PUT: &str = "PUT /a HTTP/1.1\r\nHost: h\r\n";

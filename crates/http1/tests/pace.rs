@@ -5,8 +5,9 @@ mod support;
 use std::num::NonZeroU64;
 
 use base::{Clock, Nanos};
-use http1::Pace;
-use http1::server::{Settings, Transmit, Wants};
+use http_semantics::Pace;
+use http_semantics::server::{Settings, Wants};
+use http1::server::Transmit;
 use support::Peer;
 
 /// 10,000 bytes per second after 5,000 bytes.

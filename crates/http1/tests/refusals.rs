@@ -3,7 +3,7 @@
 
 mod support;
 
-use http1::server::{Limits, Settings, Wants};
+use http_semantics::server::{Limits, Settings, Wants};
 use support::{Peer, exchange, replies};
 
 /// Checks that `input`, in any pieces, gets one final reply with this status that closes the connection. The

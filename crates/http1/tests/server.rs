@@ -3,7 +3,8 @@
 mod support;
 
 use base::Limit;
-use http1::server::{Limits, Settings, Transmit, Wants};
+use http_semantics::server::{Limits, Settings, Wants};
+use http1::server::Transmit;
 use support::{Lines, Peer, exchange, replies};
 
 const GET: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n";

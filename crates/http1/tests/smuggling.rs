@@ -8,7 +8,7 @@
 
 mod support;
 
-use http1::server::{Limits, Settings};
+use http_semantics::server::{Limits, Settings};
 use proptest::prelude::*;
 use support::{exchange, replies};
 

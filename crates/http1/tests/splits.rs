@@ -3,8 +3,8 @@
 
 mod support;
 
+use http_semantics::server::{Limits, Settings};
 use http1::client::{Reader, RequestHead, encode_request};
-use http1::server::{Limits, Settings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use support::{client_property, exchange, exchange_waiting, replies, server_property};

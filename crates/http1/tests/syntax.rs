@@ -3,7 +3,7 @@
 
 mod support;
 
-use http1::server::{Limits, Settings};
+use http_semantics::server::{Limits, Settings};
 use support::{Peer, exchange, replies};
 
 /// The status of the only answer, and true if the connection ends, for one piece and byte by byte.

@@ -3,8 +3,8 @@
 mod support;
 
 use base::Nanos;
-use http1::Transport;
-use http1::server::{Settings, Wants};
+use http_semantics::Transport;
+use http_semantics::server::{Settings, Wants};
 use support::Peer;
 
 const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";

@@ -3,7 +3,7 @@
 mod support;
 
 use base::Nanos;
-use http1::server::{Settings, Wants};
+use http_semantics::server::{Settings, Wants};
 use support::{Peer, replies};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -22,7 +22,7 @@ mod frames;
 mod reply;
 
 use bytes::{Buf, Bytes};
-use http1::client::Reply;
+use http_semantics::Reply;
 
 use crate::block::Block;
 use crate::frame::{self, Code, PREFACE, flag, kind, setting};

@@ -27,8 +27,8 @@ mod sending;
 use std::collections::VecDeque;
 
 use base::Nanos;
-use http1::Transport;
-use http1::server::{Awaiting, Responder, Settings, Unsent, Wants};
+use http_semantics::server::{Awaiting, Settings, Unsent, Wants};
+use http_semantics::{Responder, Transport};
 
 use crate::block::Block;
 use crate::counts::Counts;
@@ -42,8 +42,8 @@ use crate::stream::Stream;
 
 /// The state that the connections of a loop share, lent for one call.
 pub struct Context<'c, 'a, S: Responder> {
-    /// The state that HTTP/1.1 uses, too.
-    pub http: &'c mut http1::server::Context<'a, S>,
+    /// The state that every version uses.
+    pub http: &'c mut http_semantics::server::Context<'a, S>,
     /// Counters of HTTP/2 alone.
     pub counts: &'c mut Counts,
 }

@@ -1,7 +1,7 @@
 //! A request's header list, from fields to a [`Request`] or to its refusal (RFC 9113, 8.1 to 8.3).
 
-use http1::server::Limits;
-use http1::{
+use http_semantics::server::Limits;
+use http_semantics::{
     Header, Method, Request, Status, Transport, Version, is_authority, is_text_byte, is_token_byte, number,
     origin_form,
 };
@@ -43,7 +43,7 @@ struct Pseudo<'a> {
     authority: Option<&'a [u8]>,
 }
 
-/// Reads a header list. `slots` has room for [`http1::server::MOST_FIELDS`].
+/// Reads a header list. `slots` has room for [`http_semantics::server::MOST_FIELDS`].
 ///
 /// # Errors
 /// [`Refusal`].

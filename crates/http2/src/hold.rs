@@ -8,7 +8,7 @@
 //! A client that grants a few bytes at a time stays held: each grant is used up at once.
 
 use base::Nanos;
-use http1::server::LEAST_PROGRESS_BYTES;
+use http_semantics::server::LEAST_PROGRESS_BYTES;
 
 /// The hold of one window, that of a stream or of the connection.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113) as a state machine without I/O, with HPACK (RFC 7541) and priorities (RFC 9218).
 //!
 //! [`Connection`] is the server's side. It takes bytes and a time, and returns bytes to send, a part of a file to read, or
-//! a deadline. It answers through the same [`Responder`](http1::server::Responder), settings, log and counters as HTTP/1.1.
+//! a deadline. It answers through the same [`Responder`](http_semantics::Responder), settings, log and counters as HTTP/1.1.
 //! [`client`] is the other side: requests go out, and replies come back.
 //!
 //! Owns framing, streams, flow control, header compression, the order of output, and limits on floods. Does not know

@@ -8,8 +8,8 @@
 
 use base::Nanos;
 use bytes::{Buf, Bytes};
-use http1::server::Record;
-use http1::{Body, Budget, FileRange, Multipart, Response};
+use http_semantics::server::Record;
+use http_semantics::{Body, Budget, FileRange, Multipart, Response};
 
 use crate::hold::Hold;
 use crate::hpack::Fields;

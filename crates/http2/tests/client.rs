@@ -3,7 +3,7 @@
 mod support;
 
 use bytes::Bytes;
-use http1::client::Reply;
+use http_semantics::Reply;
 use http2::client::{Broken, Connection, End, Event, RequestHead, encode_request};
 use http2::limits;
 use proptest::prelude::*;

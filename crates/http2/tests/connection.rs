@@ -3,7 +3,7 @@
 mod support;
 
 use base::{Limit, Nanos};
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use http2::PREFACE;
 use proptest::prelude::*;
 use support::{Peer, block, fields, frame, get};

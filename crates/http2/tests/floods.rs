@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::VecDeque;
 
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use support::{Peer, block, fields, frame, get};
 
 const ENHANCE_YOUR_CALM: u32 = 11;

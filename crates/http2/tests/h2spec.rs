@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use support::Peer;
 
 fn serve(mut socket: TcpStream) {

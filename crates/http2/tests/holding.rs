@@ -3,7 +3,7 @@
 mod support;
 
 use base::Nanos;
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use support::{Peer, block, fields, frame, get};
 
 /// Windows of new streams that allow no content.

@@ -5,8 +5,8 @@ mod support;
 use std::num::NonZeroU64;
 
 use base::Nanos;
-use http1::Pace;
-use http1::server::Wants;
+use http_semantics::Pace;
+use http_semantics::server::Wants;
 use support::{Peer, block, fields, frame, get};
 
 /// 10,000 bytes per second after 5,000 bytes.

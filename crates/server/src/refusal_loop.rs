@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use base::{Limit, Nanos};
 use dispatch::mechanism::Poll;
 use dispatch::{Dispatcher, Mechanism};
-use http1::{Request, Response, Service};
+use http_semantics::{Request, Response, Service};
 use sys::socket::AcceptQueue;
 
 use crate::connections::accept::{Accepted, Arrived, Short};

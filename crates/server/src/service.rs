@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use base::{Nanos, RealClock, lock};
 use dispatch::Token;
-use http1::server::Responder;
-use http1::{FileRange, Request, Response, Service};
+use http_semantics::{FileRange, Request, Responder, Response, Service};
 use site::{File, Hosts, Sites};
 
 use crate::driver::socket_service::SocketService;

@@ -12,7 +12,7 @@
 //!   right.
 
 use base::Nanos;
-use http1::Request;
+use http_semantics::Request;
 use lru::LruCache;
 
 use crate::counts::Counts;

@@ -33,7 +33,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use base::{Clock, RealClock};
-//! use http1::{Method, Request, Service, Status, Transport, Version};
+//! use http_semantics::{Method, Request, Service, Status, Transport, Version};
 //! use site::{Options, Root, Site};
 //!
 //! # fn main() -> Result<(), site::RootError> {
@@ -63,7 +63,7 @@ pub mod rules;
 use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Body, Header, Method, Request, Response, Service, Status};
+use http_semantics::{Body, Header, Method, Request, Response, Service, Status};
 
 pub use answer::compress;
 pub use cache::CacheLimits;

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use base::WallTime;
 use bytes::Bytes;
-use http1::{Body, FileRange, Pace};
+use http_semantics::{Body, FileRange, Pace};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, pread, preadv2, retry_on_intr};
 
 use crate::root::{Directory, LookupError, Reach, Stamp, digest};

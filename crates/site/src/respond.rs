@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http1::{Body, Method, Pace, Part, Request, Response, Status};
+use http_semantics::{Body, Method, Pace, Part, Request, Response, Status};
 
 use crate::counts::Counts;
 use crate::representation::Representation;

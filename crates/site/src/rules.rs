@@ -36,7 +36,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 
 use base::lock;
-use http1::{Pace, Status};
+use http_semantics::{Pace, Status};
 
 use crate::path;
 

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Fixture, THEN, THEN_DATE, TODAY};
-use http1::Method;
+use http_semantics::Method;
 use site::{Options, Rules};
 
 #[test]

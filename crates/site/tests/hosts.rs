@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Clock, Nanos, SimulatedClock, WallTime};
-use http1::{Body, Method, Request, Service, Sni, Transport, Version};
+use http_semantics::{Body, Method, Request, Service, Sni, Transport, Version};
 use proptest::prelude::*;
 use site::hosts::{Names, Speaks};
 use site::{Host, HostName, Hosts, LiveRules, Options, Root, Rules, Sites};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::SimulatedClock;
 use common::Fixture;
-use http1::{Body, Method, Request, Response, Service, Status, Transport, Version};
+use http_semantics::{Body, Method, Request, Response, Service, Status, Transport, Version};
 use rustix::fs::{Advice, fadvise, fsync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use site::Site;

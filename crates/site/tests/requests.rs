@@ -8,7 +8,7 @@ use std::fs;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use common::Fixture;
-use http1::Method;
+use http_semantics::Method;
 use site::{Rules, Slashes};
 
 fn parsed<R: std::str::FromStr<Err = String>>(rules: &[&str]) -> Vec<R> {

@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::fs::symlink;
 
 use common::Fixture;
-use http1::Method;
+use http_semantics::Method;
 use site::{CacheLimits, LiveRules, Options, Rules};
 
 fn headers(lines: &[&str]) -> Rules {
@@ -292,13 +292,13 @@ fn new_rules_are_in_force_within_a_second() {
 fn memory_alone_answers_what_it_can() {
     let mut site = Fixture::ruled(Rules { fallback: Some("/a".parse().unwrap()), ..listing() });
     site.write("a", "content");
-    let request = |target| http1::Request {
+    let request = |target| http_semantics::Request {
         method: Method::Get,
         target,
-        version: http1::Version::Http11,
+        version: http_semantics::Version::Http11,
         host: "",
         client: None,
-        transport: http1::Transport::default(),
+        transport: http_semantics::Transport::default(),
         fields: &[],
         body: b"",
     };

@@ -13,39 +13,15 @@ mod reading;
 
 use base::Nanos;
 use bytes::Bytes;
+use http_semantics::server::{Awaiting, Context, LEAST_PROGRESS_BYTES, Settings, Unsent, Wants};
+use http_semantics::{Body, Responder, Response, Status, Transport};
 
-use super::awaiting::Awaiting;
 use super::inbox::Inbox;
 use super::incoming::Incoming;
-use super::log::Unsent;
-use super::outbox::Outbox;
-use super::{Context, Responder, Settings, Transmit};
+use super::outbox::{Outbox, Transmit};
 use crate::head_syntax::HeadSyntax;
-use crate::limits::LEAST_PROGRESS_BYTES;
-use crate::request::Transport;
-use crate::response::{Body, Response};
 use crate::scan::HeadScan;
-use crate::status::Status;
 use reading::Content;
-
-/// The action that a connection wants from its driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
-    /// Receive bytes from the peer.
-    Receive,
-    /// Send the bytes of [`Connection::transmit`].
-    Transmit,
-    /// Wait until the responder can answer, then call [`Connection::resume`].
-    Resume,
-    /// Neither send nor receive before [`Connection::deadline`], because the pace holds back all output. Then call
-    /// [`Connection::expire`].
-    Pause,
-    /// Shut down the sending side once and call [`Connection::shut_down`]. From then on the connection drops
-    /// all received bytes.
-    ShutdownThenReceive,
-    /// Close the socket.
-    Close,
-}
 
 /// The stage of a connection's life.
 ///

@@ -3,7 +3,7 @@
 //!
 //! Invariant: an empty inbox holds no memory.
 
-use super::Buffers;
+use http_semantics::server::Buffers;
 
 /// A pointer while it is empty: most connections wait without bytes, and each of them has an inbox.
 #[derive(Debug, Default)]

@@ -1,10 +1,11 @@
 //! A request whose content is still arriving, or whose answer is pending. Such requests are rare on a static
 //! server, so only they pay for a copy of their head.
 
-use super::Limits;
+use http_semantics::Status;
+use http_semantics::server::Limits;
+
 use crate::chunked::{ChunkError, Chunked};
 use crate::head::Framing;
-use crate::status::Status;
 
 #[derive(Debug)]
 pub(super) struct Incoming {

@@ -5,10 +5,8 @@
 
 use base::Nanos;
 use bytes::{Buf, Bytes};
-
-use super::Buffers;
-use crate::encode::Multipart;
-use crate::response::{Body, Budget, FileRange};
+use http_semantics::server::Buffers;
+use http_semantics::{Body, Budget, FileRange, Multipart};
 
 /// Maximum size of content that is copied behind its head, so that both leave in one write. Larger content is
 /// sent without a copy.
@@ -253,8 +251,9 @@ fn bytes_within<F>(most: u64, bytes: &[u8], more: bool) -> Transmit<'_, F> {
 
 #[cfg(test)]
 mod tests {
+    use http_semantics::Part;
+
     use super::*;
-    use crate::response::Part;
 
     /// Queues `content` after a head of four bytes and sends everything, three bytes at a time.
     fn send(content: Body<()>) -> u64 {

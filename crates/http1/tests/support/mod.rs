@@ -4,11 +4,12 @@
 
 use base::{Clock, Nanos, SimulatedClock, WallTime};
 use bytes::Bytes;
-use http1::client::{Malformed, Reader, Reply};
-use http1::server::{
-    Buffers, Connection, Context, Counts, Entry, Limits, Log, Responder, Settings, Transmit, Wants,
+use http_semantics::server::{Buffers, Context, Counts, Entry, Limits, Log, Settings, Wants};
+use http_semantics::{
+    Body, FileRange, HttpDate, Method, Pace, Part, Reply, Request, Responder, Response, Status,
 };
-use http1::{Body, FileRange, HttpDate, Method, Pace, Part, Request, Response, Status};
+use http1::client::{Malformed, Reader};
+use http1::server::{Connection, Transmit};
 
 /// A file of any length, whose byte `n` is `file_byte(n)`.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,6 @@
 //! A reply's head, from its field list, and the whole reply (RFC 9113, 8.1 to 8.3).
 
-use http1::client::Reply;
-use http1::number;
+use http_semantics::{Reply, number};
 
 use super::Stream;
 use crate::head::{field_name, set_once};

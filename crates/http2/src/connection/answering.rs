@@ -1,7 +1,7 @@
 //! Turns header lists and content into requests, and asks the service.
 
-use http1::server::{MOST_FIELDS, Record, Responder};
-use http1::{Request, Response, Status};
+use http_semantics::server::{MOST_FIELDS, Record};
+use http_semantics::{Request, Responder, Response, Status};
 
 use super::frames::Past;
 use super::{Connection, Context};
@@ -61,7 +61,7 @@ impl<F> Connection<F> {
         fields: &Fields,
         cx: &mut Context<'_, '_, S>,
     ) -> Result<(), Fault> {
-        let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
+        let mut slots = [http_semantics::Header { name: "", value: &[] }; MOST_FIELDS];
         let limits = &cx.http.settings.limits;
         let mut stream = Stream::new(id, self.initial_window, cx.http.now);
         (stream.ended, stream.turn) = (ends_stream, self.turn);
@@ -177,7 +177,7 @@ impl<F> Connection<F> {
 
     fn ask_kept<S: Responder<File = F>>(&mut self, mut stream: Stream<F>, cx: &mut Context<'_, '_, S>) {
         let Some(kept) = stream.kept.take() else { return };
-        let mut slots = [http1::Header { name: "", value: &[] }; MOST_FIELDS];
+        let mut slots = [http_semantics::Header { name: "", value: &[] }; MOST_FIELDS];
         match head::parse(&kept.fields, &mut slots, &cx.http.settings.limits) {
             Ok(mut head) => {
                 (head.request.client, head.request.transport) = (cx.http.client, self.transport);

@@ -1,6 +1,6 @@
 //! Every frame's effect, except that of HEADERS and CONTINUATION (RFC 9113, section 6; RFC 9218, section 7).
 
-use http1::server::Responder;
+use http_semantics::Responder;
 
 use super::{Connection, Context};
 use crate::floods::Flood;

@@ -8,7 +8,8 @@
 //! way to a newcomer much earlier: a second after its content moved last.
 
 use base::Nanos;
-use http1::server::{LEAST_PROGRESS_BYTES, Responder};
+use http_semantics::Responder;
+use http_semantics::server::LEAST_PROGRESS_BYTES;
 
 use super::{Connection, Context, Stage};
 use crate::frame::Code;

@@ -1,6 +1,6 @@
 //! Turns bytes into frames, and puts header blocks together.
 
-use http1::server::Responder;
+use http_semantics::Responder;
 
 use super::{Connection, Context, Stage};
 use crate::block::Block;

@@ -1,7 +1,7 @@
 //! Queues responses as priorities, windows and the room in memory allow, and ends streams.
 
-use http1::server::{LEAST_PROGRESS_BYTES, Responder};
-use http1::{Body, Budget, FileRange, Multipart, Response};
+use http_semantics::server::LEAST_PROGRESS_BYTES;
+use http_semantics::{Body, Budget, FileRange, Multipart, Responder, Response};
 
 use super::{Connection, Context, Stage, Transmit};
 use crate::frame::{self, Code, flag, kind};

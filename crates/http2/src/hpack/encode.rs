@@ -3,7 +3,7 @@
 //! The dynamic table stays empty. A block depends on nothing but its message, and a peer can neither make it grow nor
 //! learn from its length. A client's requests are therefore encoded once, for all connections.
 
-use http1::decimal;
+use http_semantics::decimal;
 
 use super::table::STATIC;
 

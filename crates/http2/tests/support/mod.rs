@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use base::{Nanos, WallTime};
 use bytes::Bytes;
-use http1::server::{Buffers, Responder, Settings, Wants};
-use http1::{Body, FileRange, HttpDate, Method, Pace, Request, Response, Status};
+use http_semantics::server::{Buffers, Settings, Wants};
+use http_semantics::{Body, FileRange, HttpDate, Method, Pace, Request, Responder, Response, Status};
 use http2::client::{self, End, Event, RequestHead, encode_request};
 use http2::{Connection, Context, Counts, PREFACE, Transmit};
 
@@ -92,7 +92,7 @@ pub struct Peer {
     pub connection: Connection<()>,
     pub service: Echo,
     pub settings: Settings,
-    pub http: http1::server::Counts,
+    pub http: http_semantics::server::Counts,
     pub counts: Counts,
     pub now: Nanos,
     pub output: Vec<u8>,
@@ -105,7 +105,7 @@ pub struct Peer {
 macro_rules! with_context {
     ($peer:ident, $context:ident => $call:expr) => {{
         let date = HttpDate::new(WallTime { seconds: 784_111_777 });
-        let mut http = http1::server::Context {
+        let mut http = http_semantics::server::Context {
             service: &mut $peer.service,
             settings: &$peer.settings,
             buffers: &mut $peer.buffers,
@@ -137,7 +137,7 @@ impl Peer {
         let mut buffers = Buffers::new(64, usize::MAX);
         let (mut http, mut counts) = Default::default();
         let date = HttpDate::new(WallTime { seconds: 784_111_777 });
-        let mut context = http1::server::Context {
+        let mut context = http_semantics::server::Context {
             service: &mut service,
             settings: &settings,
             buffers: &mut buffers,
@@ -148,7 +148,7 @@ impl Peer {
             now: Nanos::ZERO,
         };
         let connection = Connection::new(
-            http1::Transport::default(),
+            http_semantics::Transport::default(),
             &mut Context { http: &mut context, counts: &mut counts },
         );
         let (now, output) = (Nanos::ZERO, Vec::new());

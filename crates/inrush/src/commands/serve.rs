@@ -264,16 +264,16 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
         admin: flags.admin.map(|address| AdminSettings { address, hosts: flags.admin_host, token: None }),
         agent_check: flags.agent_check,
         load_reports: flags.load_reports == Switch::On,
-        http: http1::server::Settings {
-            limits: http1::server::Limits {
+        http: http_semantics::server::Settings {
+            limits: http_semantics::server::Limits {
                 head_bytes: flags.live.max_head.0 as usize,
                 target_bytes: flags.live.max_target.0 as usize,
                 fields: usize::from(flags.live.max_fields),
                 body_bytes: flags.live.max_body.0,
                 requests_per_connection: flags.live.max_requests,
-                ..http1::server::Limits::default()
+                ..http_semantics::server::Limits::default()
             },
-            timeouts: http1::server::Timeouts {
+            timeouts: http_semantics::server::Timeouts {
                 header: flags.live.header_timeout,
                 idle: flags.live.idle_timeout,
                 body: flags.live.body_timeout,

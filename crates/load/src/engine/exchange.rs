@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use base::{Clock, Key, Nanos};
-use http1::client::Reply;
+use http_semantics::Reply;
 use record::Outcome;
 
 use super::Engine;

@@ -1,6 +1,7 @@
 //! Reading replies from a connection, a piece at a time.
 
-use http1::client::{Part, Reader, Reply};
+use http_semantics::Reply;
+use http1::client::{Part, Reader};
 use record::Outcome;
 
 use crate::engine::state::session::detour::Detour;

@@ -115,7 +115,7 @@ pub struct ServeConfig {
     /// Reports the load in responses to requests that ask for it.
     pub load_reports: bool,
     /// Limits and timeouts of the protocol.
-    pub http: http1::server::Settings,
+    pub http: http_semantics::server::Settings,
     /// Answers hot requests inside the kernel if the program can be loaded.
     pub kernel_cache: bool,
     /// Certificates with their keys; those of all hosts come first, then those of single hosts. Connections are plain

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use base::lock;
-use http1::server::Settings;
+use http_semantics::server::Settings;
 use sys::socket::local_address;
 use tls::Sessions;
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use base::Nanos;
 use dispatch::{Interest, Trigger};
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use overload::law::Sessions;
 use sys::readiness::poll::{PollFd, bits};
 

@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use base::{Clock, Key, Limit, Nanos, RealClock};
 use dispatch::Token;
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 use sys::completion::{Completion, CompletionRing, Done, Kernel, Uring};

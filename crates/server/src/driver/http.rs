@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::server::{Responder, Settings, Transmit, Wants};
-use http1::{FileRange, Transport, server};
+use http_semantics::server::{Settings, Wants};
+use http_semantics::{FileRange, Responder, Transport};
+use http1::server::{self, Transmit};
 
 type Handle = Arc<OwnedFd>;
 

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use base::{Clock, Nanos, RealClock};
-use http1::HttpDate;
-use http1::server::{Buffers, Context};
+use http_semantics::HttpDate;
+use http_semantics::server::{Buffers, Context};
 use overload::law::Sessions;
 use sys::socket::since_received;
 
@@ -43,7 +43,7 @@ pub struct Lender<S, C = RealClock> {
     /// The loop's totals.
     pub counts: LoopCounts,
     /// The totals of HTTP.
-    pub http: http1::server::Counts,
+    pub http: http_semantics::server::Counts,
     /// The totals of HTTP/2 alone.
     pub http2: http2::Counts,
     /// The buffer of received bytes until the machine has processed them.
@@ -73,7 +73,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
             settings,
             log,
             counts: LoopCounts::default(),
-            http: http1::server::Counts::default(),
+            http: http_semantics::server::Counts::default(),
             http2: http2::Counts::default(),
             scratch: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             buffers: Buffers::new(kept, KEPT_BYTES),
@@ -110,7 +110,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
     pub(super) fn lend(&mut self, peer: Option<SocketAddr>) -> Lent<'_, S> {
         let log = self.log.as_mut().map(|log| {
             log.peer = peer;
-            log as &mut dyn http1::server::Log
+            log as &mut dyn http_semantics::server::Log
         });
         let custody = self.settings.custody();
         let context = Context {

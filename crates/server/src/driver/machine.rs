@@ -22,8 +22,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::server::{Connection, Context, Responder, Settings, Transmit, Wants};
-use http1::{Sni, Transport};
+use http_semantics::server::{Context, Settings, Wants};
+use http_semantics::{Responder, Sni, Transport};
+use http1::server::{Connection, Transmit};
 use tls::{Asked, Event, Session, Sessions, is_a_request};
 
 use super::gate::{Gate, Passed};
@@ -151,7 +152,7 @@ impl Machine {
     }
 
     /// Makes the machine of a connection that has neither TLS nor HTTP/2.
-    pub fn plain(now: Nanos, settings: &http1::server::Settings) -> Machine {
+    pub fn plain(now: Nanos, settings: &http_semantics::server::Settings) -> Machine {
         let http = Http::One(Connection::new(now, settings));
         Machine {
             http,
@@ -207,7 +208,7 @@ impl Machine {
     }
 
     /// As [`Connection::answered_elsewhere`].
-    pub fn answered_elsewhere(&mut self, at: Nanos, settings: &http1::server::Settings) {
+    pub fn answered_elsewhere(&mut self, at: Nanos, settings: &http_semantics::server::Settings) {
         self.http.answered_elsewhere(at, settings);
     }
 

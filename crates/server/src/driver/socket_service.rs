@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use base::Nanos;
 use dispatch::Token;
-use http1::FileRange;
-use http1::server::Responder;
+use http_semantics::{FileRange, Responder};
 
 /// Answers with files that can be sent, and counts.
 ///

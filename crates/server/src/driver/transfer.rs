@@ -9,7 +9,8 @@ mod enciphered;
 use std::os::fd::BorrowedFd;
 
 use dispatch::Trigger;
-use http1::server::{Transmit, Wants};
+use http_semantics::server::Wants;
+use http1::server::Transmit;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
@@ -241,8 +242,8 @@ mod tests {
     use std::sync::Arc;
 
     use base::{Nanos, WallTime};
-    use http1::server::{Buffers, Context, Counts, Settings};
-    use http1::{Body, FileRange, HttpDate, Request, Response, Service, Status};
+    use http_semantics::server::{Buffers, Context, Counts, Settings};
+    use http_semantics::{Body, FileRange, HttpDate, Request, Response, Service, Status};
 
     use super::*;
     use crate::connections::accept::Arrived;

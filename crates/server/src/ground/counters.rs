@@ -257,7 +257,7 @@ pub struct Counters {
     /// Totals of the loop.
     pub loops: LoopCounts,
     /// Totals of the protocol.
-    pub http: http1::server::Counts,
+    pub http: http_semantics::server::Counts,
     /// Totals of HTTP/2 alone.
     pub http2: http2::Counts,
     /// Totals of the service, by name.
@@ -366,7 +366,7 @@ impl Counters {
 pub fn meaning(name: &str) -> Option<&'static str> {
     let tables = [
         LoopCounts::MEANINGS,
-        http1::server::Counts::MEANINGS,
+        http_semantics::server::Counts::MEANINGS,
         http2::Counts::MEANINGS,
         site::Counts::MEANINGS,
         HelperCounts::MEANINGS,

@@ -1,7 +1,7 @@
 //! Responses to clients that the server refuses: it has no room, or the client is at a limit.
 
 use bytes::Bytes;
-use http1::{Response, Status};
+use http_semantics::{Response, Status};
 use site::File;
 
 /// Returns a 503 that asks the client to come back in a second.

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use base::Nanos;
-use http1::{Request, Response};
+use http_semantics::{Request, Response};
 use site::{File, Hosts};
 
 use super::Materials;

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex};
 
 use base::{Clock, Nanos, RealClock, WallTime, lock};
 use confine::Account;
-use http1::Version;
-use http1::server::{Entry, Log};
+use http_semantics::Version;
+use http_semantics::server::{Entry, Log};
 use rustix::fs::OFlags;
 
 use crate::config::serve::{LogFormat, LogTarget, ServeConfig};
@@ -376,7 +376,7 @@ fn combined(
 
 /// `10/Oct/2000:13:55:36 +0000`, from the parts of an HTTP date.
 fn clf_time(wall: WallTime) -> String {
-    let date = http1::HttpDate::new(wall);
+    let date = http_semantics::HttpDate::new(wall);
     let text = std::str::from_utf8(date.value()).unwrap_or_default();
     // Sun, 06 Nov 1994 08:49:37 GMT
     format!("{}/{}/{}:{} +0000", &text[5..7], &text[8..11], &text[12..16], &text[17..25])
@@ -430,7 +430,7 @@ fn json(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::Status;
+    use http_semantics::Status;
 
     fn entry() -> Entry<'static> {
         Entry {

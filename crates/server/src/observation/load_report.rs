@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use base::{Nanos, lock};
 use bytes::Bytes;
-use http1::{Request, Response};
+use http_semantics::{Request, Response};
 
 use crate::observation::agent_check::{Meter, Reading};
 

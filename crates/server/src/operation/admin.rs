@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
-use http1::{Method, Request, Response, Service, Status};
+use http_semantics::{Method, Request, Response, Service, Status};
 use serde::Serialize;
 
 use crate::connections::accept::{AcceptLimit, LiveLimit};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Nanos;
-use http1::{Body, Method, Request, Response, Service, Status};
+use http_semantics::{Body, Method, Request, Response, Service, Status};
 
 use crate::ground::admin_access::{AdminAddress, AdminListener};
 use crate::ground::counters::Board;

@@ -108,7 +108,7 @@ impl Variant {
             admin: None,
             agent_check: None,
             load_reports: false,
-            http: http1::server::Settings::default(),
+            http: http_semantics::server::Settings::default(),
             kernel_cache: false,
             tls: Vec::new(),
             access_log: None,

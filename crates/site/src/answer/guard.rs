@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::Clock;
-use http1::{Response, Status};
+use http_semantics::{Response, Status};
 
 use crate::auth::Verdict;
 use crate::hosts::bare;

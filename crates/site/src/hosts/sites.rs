@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Request, Response, Service, Status};
+use http_semantics::{Request, Response, Service, Status};
 
 use super::name::bare;
 use super::{Names, Speaks};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use http1::number;
+use http_semantics::number;
 
 /// Maximum specifications in a field. A field with more is ignored, and the whole file is sent. Players and
 /// download managers ask for one range, PDF viewers for a handful.

@@ -9,7 +9,7 @@
 //! A date in `If-Range` never matches. By 13.1.5 only a strong validator does, and a date is one only if the file
 //! cannot have changed twice in its second (8.8.2.2). Every answer has an entity tag for this purpose.
 
-use http1::Request;
+use http_semantics::Request;
 
 /// The set of present fields that change the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,7 +149,7 @@ fn date(request: &Request<'_>, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Header, Method, Transport, Version};
+    use http_semantics::{Header, Method, Transport, Version};
     use proptest::prelude::*;
 
     const ETAG: &str = "\"a1-400\"";

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use http1::{Transport, is_token_byte};
+use http_semantics::{Transport, is_token_byte};
 
 use super::pattern::{LONGEST, Pattern};
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use base::Bytes;
-use http1::Pace;
+use http_semantics::Pace;
 
 use super::pattern::Pattern;
 

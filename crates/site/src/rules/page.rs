@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use http1::Status;
+use http_semantics::Status;
 
 use super::pattern::LONGEST;
 use crate::path::{self, SitePath};

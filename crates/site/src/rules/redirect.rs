@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use http1::Status;
+use http_semantics::Status;
 
 use super::pattern::{LONGEST, Pattern};
 use crate::path::push_escaped;

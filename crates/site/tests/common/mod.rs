@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base::{Nanos, SimulatedClock, WallTime};
-use http1::{Body, Header, Method, Request, Service, Transport, Version};
+use http_semantics::{Body, Header, Method, Request, Service, Transport, Version};
 use site::{LiveRules, Options, Root, Rules, Site};
 
 /// Sun, 06 Nov 1994 08:49:37 GMT

@@ -1,16 +1,14 @@
 //! Turns bytes into requests, and requests into queued responses.
 
+use http_semantics::server::{Awaiting, Context, MOST_FIELDS, Record};
+use http_semantics::{Body, Budget, Method, Multipart, Request, Responder, Response, Status, Version};
+
 use super::super::incoming::Incoming;
-use super::super::log::Record;
-use super::super::{Context, MOST_FIELDS, Responder};
-use super::{Awaiting, Connection, Stage};
-use crate::encode::{self, Multipart, Persistence};
+use super::{Connection, Stage};
+use crate::encode::{self, Persistence};
 use crate::head::{self, Framing, Head};
 use crate::head_syntax::HeadSyntax;
-use crate::request::{Method, Request, Version};
-use crate::response::{Body, Budget, Response};
 use crate::scan::LineEnds;
-use crate::status::Status;
 
 /// Number of fields that suffices for nearly every request. A head with more fields is tokenised a second
 /// time.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Clock, RealClock};
-use http1::{Method, Request, Service, Status, Transport, Version};
+use http_semantics::{Method, Request, Service, Status, Transport, Version};
 use server::{Checked, HostConfig, LogTarget, ServeConfig};
 use site::{LiveRules, Options, Root, Rules, Site};
 

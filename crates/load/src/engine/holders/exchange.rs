@@ -3,7 +3,7 @@
 use std::io;
 
 use base::{Clock, Key, Nanos};
-use http1::client::Reply;
+use http_semantics::Reply;
 use record::Outcome;
 
 use super::{Connection, Holders, PAUSE, Phase, SCRATCH, STEP};

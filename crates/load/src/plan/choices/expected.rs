@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use base::Nanos;
-use http1::client::Reply;
+use http_semantics::Reply;
 use record::Outcome;
 
 use crate::plan::terms::digest::{Digest, Hasher};

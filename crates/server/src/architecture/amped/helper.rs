@@ -6,7 +6,7 @@
 use std::io;
 
 use base::{Clock, Nanos, RealClock};
-use http1::{Header, Method, Request, Transport, Version};
+use http_semantics::{Header, Method, Request, Transport, Version};
 use rustix::io::{pread, retry_on_intr};
 use site::Sites;
 

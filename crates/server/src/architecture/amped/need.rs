@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use http1::Request;
+use http_semantics::Request;
 
 use crate::processes::Message;
 
@@ -121,7 +121,7 @@ pub fn read_notice(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 pub mod tests {
-    use http1::{Header, Method, Transport, Version};
+    use http_semantics::{Header, Method, Transport, Version};
 
     use super::*;
     use crate::processes::{Control, Heard};

@@ -15,8 +15,7 @@ use std::rc::Rc;
 
 use base::Nanos;
 use dispatch::Token;
-use http1::server::Responder;
-use http1::{FileRange, Request, Response, Service};
+use http_semantics::{FileRange, Request, Responder, Response, Service};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2, retry_on_intr};
 use site::{File, Sites};
 

@@ -14,8 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base::{Limit, Nanos, Rng, Seed, SimulatedClock, WallTime};
-use http1::server::Settings;
-use http1::{Body, FileRange, Request, Response, Service, Status};
+use http_semantics::server::Settings;
+use http_semantics::{Body, FileRange, Request, Response, Service, Status};
 use rand::RngExt;
 use sys::completion::{CompletionRing, Faults, SimulatedKernel};
 use tempfile::TempDir;

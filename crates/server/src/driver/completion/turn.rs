@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 
 use base::{Clock, Key};
 use dispatch::Token;
-use http1::server::Wants;
+use http_semantics::server::Wants;
 use rustix::io::Errno;
 use sys::completion::{Kernel, Received};
 use sys::errno::{Failure, classify};

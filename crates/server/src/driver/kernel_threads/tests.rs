@@ -2,7 +2,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use base::Limit;
-use http1::server::Settings;
+use http_semantics::server::Settings;
 
 use super::*;
 use crate::connections::accept::{AcceptLimit, LiveLimit};

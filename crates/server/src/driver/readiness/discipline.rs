@@ -145,8 +145,8 @@ mod tests {
     use base::{Key, Limit, Nanos};
     use dispatch::mechanism::{Epoll, EpollEdge};
     use dispatch::{Dispatcher, Interest};
-    use http1::server::Settings;
-    use http1::{Request, Response, Service, Status};
+    use http_semantics::server::Settings;
+    use http_semantics::{Request, Response, Service, Status};
     use sys::socket::AcceptQueue;
 
     use super::*;

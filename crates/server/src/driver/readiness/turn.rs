@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use dispatch::{Interest, Mechanism, Token};
-use http1::server::Wants;
+use http_semantics::server::Wants;
 
 use super::{Discipline, Notes, ReadinessLoop};
 use crate::driver::event_loop::{Arrivals, EventLoop, Peer};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use base::{Clock, Nanos, lock};
 use dispatch::Interest;
-use http1::server::{Responder, Wants};
-use http1::{Request, Response};
+use http_semantics::server::Wants;
+use http_semantics::{Request, Responder, Response};
 
 use super::mail::Mail;
 use super::stage::Taken;

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use http1::FileRange;
+use http_semantics::FileRange;
 use http1::server::Transmit;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use base::{Nanos, lock};
 use bpf::kernel_cache::{LONGEST, LONGEST_REQUEST};
-use http1::{Body, Method, Request, Response, Status, Version};
+use http_semantics::{Body, Method, Request, Response, Status, Version};
 use site::{File, Hosts};
 
 use super::SharedCache;
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
     use bytes::Bytes;
-    use http1::Pace;
+    use http_semantics::Pace;
     use httparse::Header;
 
     fn request<'a>(fields: &'a [Header<'a>]) -> Request<'a> {
@@ -159,7 +159,7 @@ mod tests {
             version: Version::Http11,
             host,
             client: None,
-            transport: http1::Transport::default(),
+            transport: http_semantics::Transport::default(),
             fields,
             body: b"",
         }

@@ -3,7 +3,7 @@
 //! The default host answers requests for unknown names, so their lines go to its log. A request that could not be
 //! parsed names no host, so its line goes to the server's log.
 
-use http1::server::Entry;
+use http_semantics::server::Entry;
 use site::hosts::Names;
 
 use crate::config::hosts;

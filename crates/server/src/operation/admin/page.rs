@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use http1::{Body, Response, Status};
+use http_semantics::{Body, Response, Status};
 
 use super::history::{History, Sample};
 

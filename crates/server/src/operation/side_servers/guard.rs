@@ -15,8 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
-use http1::server::Responder;
-use http1::{Method, Request, Response, Service, Status};
+use http_semantics::{Method, Request, Responder, Response, Service, Status};
 
 use super::streams::STREAMS;
 use super::{SmallService, Totals, answer, with_fields};
@@ -205,7 +204,7 @@ impl<S: SmallService> SocketService for Guarded<S> {
 
 #[cfg(test)]
 mod tests {
-    use http1::{Header, Version};
+    use http_semantics::{Header, Version};
 
     use super::*;
 
@@ -219,7 +218,7 @@ mod tests {
             version,
             host,
             client: None,
-            transport: http1::Transport::default(),
+            transport: http_semantics::Transport::default(),
             fields: &fields,
             body: b"",
         };

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use base::{Bytes, Clock, Nanos, RealClock};
 use dispatch::Trigger;
-use http1::HttpDate;
-use http1::server::{Buffers, Context, Counts, Settings, Timeouts, Wants};
+use http_semantics::HttpDate;
+use http_semantics::server::{Buffers, Context, Counts, Settings, Timeouts, Wants};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
@@ -279,8 +279,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
+    use http_semantics::{Request, Response, Service, Status};
     use http1::server::COPIED_BODY_BYTES;
-    use http1::{Request, Response, Service, Status};
     use rustix::net::sockopt;
 
     use super::super::guard::Guard;

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::Nanos;
-use http1::HttpDate;
+use http_semantics::HttpDate;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sys::errno::{Failure, classify};

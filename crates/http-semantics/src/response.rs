@@ -1,15 +1,17 @@
 //! The answer of a service.
 //!
-//! The encoder adds the status line, `Date`, `Connection` if needed, and the framing fields
-//! (`Content-Length`, the multipart `Content-Type`). All other fields come preformatted from the service, so
-//! that a cached file's fields are rendered once.
+//! The encoder of each version adds the status, `Date`, and the fields of its framing (`Content-Length`, the multipart
+//! `Content-Type`, `Connection`). All other fields come preformatted from the service, so that a cached file's fields are
+//! rendered once.
 
+mod multipart;
 mod pace;
 
 use bytes::Bytes;
 
 use crate::status::Status;
 
+pub use multipart::Multipart;
 pub use pace::{Budget, Pace};
 
 /// An answer to one request.

@@ -38,6 +38,7 @@ pub enum Awaiting {
 
 impl Awaiting {
     /// Time until the deadline.
+    #[inline]
     pub fn timeout(self, timeouts: &Timeouts) -> Nanos {
         match self {
             Awaiting::Pace | Awaiting::Windows | Awaiting::Responder => Nanos::MAX,
@@ -50,6 +51,7 @@ impl Awaiting {
     }
 
     /// Time until the connection counts as idle; `None` while a request or response is under way.
+    #[inline]
     pub fn idle_after(self) -> Option<Nanos> {
         match self {
             Awaiting::FirstByte => Some(FIRST_REQUEST),

@@ -22,11 +22,13 @@ impl Buffers {
     }
 
     /// An empty buffer.
+    #[inline]
     pub fn take(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_else(|| Vec::with_capacity(FRESH_BYTES))
     }
 
     /// Takes a buffer back and drops its content.
+    #[inline]
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         let worth_keeping = (1..=self.most_bytes).contains(&buffer.capacity());
         if worth_keeping && self.free.len() < self.most {

@@ -2,7 +2,7 @@
 
 use base::Nanos;
 
-use crate::limits::Limits;
+use super::limits::Limits;
 
 /// Limits on the time that the server waits for a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ pub enum Method<'a> {
 
 impl<'a> Method<'a> {
     /// The method with this token.
+    #[inline]
     pub fn from_token(token: &'a str) -> Method<'a> {
         match token {
             "GET" => Method::Get,
@@ -36,6 +37,7 @@ impl<'a> Method<'a> {
     }
 
     /// The method's token in a request line.
+    #[inline]
     pub fn as_str(self) -> &'a str {
         match self {
             Method::Get => "GET",
@@ -56,7 +58,7 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
-    /// HTTP/2: framed by its own crate; this one never makes such a request.
+    /// HTTP/2
     Http2,
 }
 
@@ -81,6 +83,7 @@ pub enum Transport {
 
 impl Transport {
     /// True under TLS.
+    #[inline]
     pub fn is_secure(self) -> bool {
         self != Transport::Plain
     }
@@ -115,17 +118,19 @@ pub struct Request<'a> {
     pub transport: Transport,
     /// All header fields in the order of arrival, values trimmed.
     pub fields: &'a [httparse::Header<'a>],
-    /// The content if [`server::Limits::keep_body`](crate::server) is set; empty otherwise.
+    /// The content if [`Limits::keep_body`](crate::server::Limits::keep_body) is set; empty otherwise.
     pub body: &'a [u8],
 }
 
 impl<'a> Request<'a> {
     /// The path: the target up to the `?`.
+    #[inline]
     pub fn path(&self) -> &'a str {
         self.target.split('?').next().unwrap_or(self.target)
     }
 
     /// The values of all fields with this name, in order. Names compare without case.
+    #[inline]
     pub fn values<'n>(&self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let fields = self.fields;
         fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
@@ -133,6 +138,7 @@ impl<'a> Request<'a> {
 
     /// The value of a field that may occur once. Returns `None` if the field is absent *or repeated*, because
     /// a repeated singleton is unreliable.
+    #[inline]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         let mut values = self.values(name);
         values.next().filter(|_| values.next().is_none())

@@ -27,12 +27,14 @@ impl HttpDate {
     }
 
     /// The 29 bytes of the field's value.
+    #[inline]
     pub fn value(&self) -> &[u8] {
         &self.line[NAME.len()..NAME.len() + VALUE_BYTES]
     }
 
     /// The whole field line, CRLF included.
-    pub(crate) fn line(&self) -> &[u8] {
+    #[inline]
+    pub fn line(&self) -> &[u8] {
         &self.line
     }
 }

@@ -1,4 +1,4 @@
-//! The counters of the state machine.
+//! The counters of protocol machines.
 
 use crate::status::Status;
 
@@ -67,6 +67,7 @@ impl Counts {
     }
 
     /// Counts a response that begins.
+    #[inline]
     pub fn response(&mut self, status: Status) {
         match status.0 {
             200..=299 => self.responses_2xx += 1,

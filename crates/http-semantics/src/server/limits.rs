@@ -29,7 +29,7 @@ pub struct Limits {
     /// connection can take from the others in a turn.
     pub pipelined: Limit,
     /// Bytes of responses queued in memory before the next pipelined request waits. One response more (its
-    /// head and up to [`COPIED_BODY_BYTES`](crate::server::COPIED_BODY_BYTES) of content) may exceed the limit.
+    /// head and the content that is copied behind it) may exceed the limit.
     pub outbox_bytes: usize,
 }
 
