@@ -144,3 +144,61 @@ impl<'a> Request<'a> {
         values.next().filter(|_| values.next().is_none())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(target: &'a str, fields: &'a [httparse::Header<'a>]) -> Request<'a> {
+        Request {
+            method: Method::Get,
+            target,
+            version: Version::Http11,
+            host: "a",
+            client: None,
+            transport: Transport::default(),
+            fields,
+            body: &[],
+        }
+    }
+
+    #[test]
+    fn rfc9110_9_1_methods_are_case_sensitive_tokens() {
+        for token in ["GET", "HEAD", "OPTIONS", "PUT", "POST", "DELETE", "get", "M-SEARCH"] {
+            let method = Method::from_token(token);
+            assert_eq!(method.as_str(), token);
+            let is_known = token.bytes().all(|byte| byte.is_ascii_uppercase());
+            assert_eq!(matches!(method, Method::Other(_)), !is_known, "{token}");
+        }
+    }
+
+    #[test]
+    fn path_ends_at_the_first_question_mark() {
+        for (target, path) in [("/a", "/a"), ("/a?b?c", "/a"), ("/?", "/"), ("*", "*")] {
+            assert_eq!(request(target, &[]).path(), path);
+        }
+    }
+
+    #[test]
+    fn repeated_field_has_values_but_no_single_value() {
+        let field = |name, value| httparse::Header { name, value };
+        let fields = [field("A", b"1".as_slice()), field("b", b"2"), field("a", b"3")];
+        let request = request("/", &fields);
+        assert_eq!(request.values("a").collect::<Vec<_>>(), [b"1", b"3"]);
+        assert_eq!(request.value("a"), None);
+        assert_eq!(request.value("B"), Some(b"2".as_slice()));
+        assert_eq!(request.value("c"), None);
+    }
+
+    #[test]
+    fn only_tls_is_secure_and_has_a_name() {
+        let sni = Sni { host: 1, certificate: 2 };
+        for (transport, is_secure, name) in [
+            (Transport::Plain, false, None),
+            (Transport::Tls(None), true, None),
+            (Transport::Tls(Some(sni)), true, Some(sni)),
+        ] {
+            assert_eq!((transport.is_secure(), transport.sni()), (is_secure, name));
+        }
+    }
+}

@@ -90,3 +90,29 @@ pub struct Part<F> {
     /// The content: [`Body::Bytes`] or [`Body::File`].
     pub body: Body<F>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_is_that_of_the_content_alone() {
+        let bytes = |length| Body::Bytes(vec![b'x'; length].into());
+        let file = |length| Body::File(FileRange { file: (), offset: 7, length });
+        let part = |body| Part { fields: Bytes::from_static(b"A: b\r\n"), body };
+        assert_eq!(Body::<()>::Absent.length(), 0);
+        assert_eq!(bytes(3).length(), 3);
+        assert_eq!(file(4).length(), 4);
+        assert_eq!(Body::Parts(vec![part(bytes(3)), part(file(4))]).length(), 7);
+    }
+
+    #[test]
+    fn error_is_a_page_of_text() {
+        let response = Response::<()>::error(Status::NOT_FOUND);
+        assert_eq!(response.status, Status::NOT_FOUND);
+        assert_eq!(response.fields, "Content-Type: text/plain; charset=utf-8\r\n");
+        assert!(matches!(response.body, Body::Bytes(page) if page == "404 Not Found\n"));
+        assert!(!response.close);
+        assert_eq!(response.pace, None);
+    }
+}

@@ -49,3 +49,46 @@ impl<S: Service> Responder for S {
         Service::refuse_early(self, request)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Method, Transport, Version};
+    use crate::status::Status;
+
+    struct Ready;
+
+    impl Service for Ready {
+        type File = ();
+
+        fn respond(&mut self, _: &Request<'_>, _: Nanos) -> Response<()> {
+            Response::error(Status::OK)
+        }
+
+        fn refuse_early(&self, request: &Request<'_>) -> Option<Response<()>> {
+            (request.method == Method::Put).then(|| Response::error(Status::METHOD_NOT_ALLOWED))
+        }
+    }
+
+    #[test]
+    fn service_is_a_responder_that_never_waits() {
+        let mut request = Request {
+            method: Method::Get,
+            target: "/",
+            version: Version::Http11,
+            host: "a",
+            client: None,
+            transport: Transport::default(),
+            fields: &[],
+            body: &[],
+        };
+        let mut service = Ready;
+        let answer = service.respond_or_wait(&request, Nanos::ZERO).map(|response| response.status);
+        assert_eq!(answer, Some(Status::OK));
+        let early =
+            |request: &Request<'_>| Responder::refuse_early(&Ready, request).map(|early| early.status);
+        assert_eq!(early(&request), None);
+        request.method = Method::Put;
+        assert_eq!(early(&request), Some(Status::METHOD_NOT_ALLOWED));
+    }
+}

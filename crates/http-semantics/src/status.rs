@@ -89,3 +89,26 @@ impl Status {
         matches!(self.0, 100..=199 | 204 | 304)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc9110_15_pages_name_code_and_reason() {
+        let mut known = 0;
+        for status in (0..=999).map(Status).filter(|status| !status.reason().is_empty()) {
+            assert_eq!(status.page(), format!("{} {}\n", status.0, status.reason()));
+            known += 1;
+        }
+        assert_eq!(known, 35);
+        assert_eq!((Status::NOT_FOUND.0, Status::NOT_FOUND.reason()), (404, "Not Found"));
+        assert_eq!(Status(299).page(), "Error\n");
+    }
+
+    #[test]
+    fn rfc9110_6_4_1_some_statuses_have_no_content() {
+        let bodiless: Vec<u16> = (100..=599).filter(|code| Status(*code).is_bodiless()).collect();
+        assert_eq!(bodiless, (100..=199).chain([204, 304]).collect::<Vec<_>>());
+    }
+}

@@ -42,3 +42,54 @@ pub fn decimal(into: &mut Vec<u8>, mut number: u64) {
     }
     into.extend_from_slice(&digits[at..]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc9110_5_6_2_token_bytes_are_no_delimiters() {
+        let delimiters = b"\"(),/:;<=>?@[\\]{}";
+        for byte in 0..=u8::MAX {
+            let expect = (b'!'..=b'~').contains(&byte) && !delimiters.contains(&byte);
+            assert_eq!(is_token_byte(byte), expect, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn rfc9110_5_5_text_has_no_controls_but_the_tab() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(is_text_byte(byte), byte == b'\t' || !byte.is_ascii_control(), "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn lists_contain_whole_tokens_of_any_case() {
+        for list in ["close", "CLOSE", "a, close", "close,a", "a ,\tClose , b"] {
+            assert!(has_token(list.as_bytes(), "close"), "{list}");
+        }
+        for list in ["", "closed", "a close", "a;close"] {
+            assert!(!has_token(list.as_bytes(), "close"), "{list}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_digits_and_stop_at_64_bits() {
+        for (digits, expect) in [("0", 0), ("0042", 42), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(number(digits.as_bytes()), Some(expect));
+        }
+        assert_eq!(number(b"18446744073709551616"), Some(u64::MAX));
+        for text in ["", "-1", "+1", "1 ", "1a"] {
+            assert_eq!(number(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn decimal_digits_read_back_as_the_number() {
+        for value in [0, 9, 10, 12_345, u64::MAX] {
+            let mut text = b"n=".to_vec();
+            decimal(&mut text, value);
+            assert_eq!(text, format!("n={value}").as_bytes());
+        }
+    }
+}

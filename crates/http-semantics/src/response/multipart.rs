@@ -83,3 +83,54 @@ fn boundary(seed: u64) -> [u8; BOUNDARY_BYTES] {
     mixed ^= mixed >> 31;
     std::array::from_fn(|place| b"0123456789abcdef"[(mixed >> (4 * place) & 15) as usize])
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::FileRange;
+    use super::*;
+
+    /// The whole body, with a file as so many dots, and its boundary.
+    fn rendered(parts: Vec<Part<()>>, now: Nanos, number: u64) -> (String, String) {
+        let mut multipart = Multipart::new(parts, now, number);
+        let boundary = String::from_utf8(multipart.boundary().to_vec()).unwrap();
+        let mut text = Vec::new();
+        let whole = multipart.pending();
+        while let Some(body) = multipart.next(&mut text) {
+            match body {
+                Body::Bytes(bytes) => text.extend_from_slice(&bytes),
+                body => text.resize(text.len() + body.length() as usize, b'.'),
+            }
+            assert_eq!(text.len() as u64 + multipart.pending(), whole);
+        }
+        assert!(multipart.next(&mut text).is_none());
+        assert_eq!((text.len() as u64, multipart.pending()), (whole, 0));
+        (String::from_utf8(text).unwrap(), boundary)
+    }
+
+    #[test]
+    fn rfc2046_5_1_parts_lie_between_delimiters() {
+        let part = |body| Part { fields: Bytes::from_static(b"A: b\r\n"), body };
+        let file = Body::File(FileRange { file: (), offset: 7, length: 3 });
+        let parts = vec![part(Body::Bytes(Bytes::from_static(b"xy"))), part(file)];
+        let (text, boundary) = rendered(parts, Nanos(1), 2);
+        assert_eq!(
+            text.replace(&boundary, "+"),
+            "--+\r\nA: b\r\n\r\nxy\r\n--+\r\nA: b\r\n\r\n...\r\n--+--\r\n"
+        );
+        assert_eq!(rendered(vec![], Nanos(1), 2).0.replace(&boundary, "+"), "--+--\r\n");
+    }
+
+    #[test]
+    fn boundary_follows_from_time_and_number() {
+        let boundary = |now, number| rendered(vec![], Nanos(now), number).1;
+        assert_eq!(boundary(1, 2), boundary(1, 2));
+        assert_eq!(boundary(1, 2).len(), BOUNDARY_BYTES);
+        assert!(boundary(1, 2).bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let others = [boundary(1, 2), boundary(1, 3), boundary(2, 2), boundary(2, 1), boundary(3, 0)];
+        for (place, one) in others.iter().enumerate() {
+            assert!(others[..place].iter().all(|other| other != one), "{others:?}");
+        }
+    }
+}

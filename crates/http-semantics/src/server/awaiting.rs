@@ -61,3 +61,29 @@ impl Awaiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_has_its_timeout_and_its_idleness() {
+        let [header, idle, body, write_stall, linger] = [1, 2, 3, 4, 5].map(Nanos::from_secs);
+        let timeouts = Timeouts { header, idle, body, write_stall, linger };
+        for (awaiting, timeout, idle_after) in [
+            (Awaiting::FirstByte, header, Some(Nanos::SECOND)),
+            (Awaiting::Request, idle, Some(Nanos::ZERO)),
+            (Awaiting::Head, header, None),
+            (Awaiting::Body, body, None),
+            (Awaiting::Write, write_stall, None),
+            (Awaiting::Pace, Nanos::MAX, None),
+            (Awaiting::Windows, Nanos::MAX, None),
+            (Awaiting::PeersEnd, linger, Some(Nanos::from_millis(100))),
+            (Awaiting::Responder, Nanos::MAX, None),
+            (Awaiting::Nothing, linger, None),
+        ] {
+            let found = (awaiting.timeout(&timeouts), awaiting.idle_after());
+            assert_eq!(found, (timeout, idle_after), "{awaiting:?}");
+        }
+    }
+}

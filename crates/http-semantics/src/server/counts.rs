@@ -92,3 +92,45 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_are_counted_by_their_class() {
+        let mut counts = Counts::default();
+        for code in [200, 299, 206, 300, 399, 400, 499, 500, 505, 507, 599] {
+            counts.response(Status(code));
+        }
+        let Counts { responses_2xx, responses_3xx, responses_4xx, responses_5xx, .. } = counts;
+        assert_eq!([responses_2xx, responses_3xx, responses_4xx, responses_5xx], [3, 2, 2, 4]);
+        assert_eq!(counts.responses(), 11);
+    }
+
+    #[test]
+    fn each_refusal_has_its_own_counter() {
+        type Counter = fn(&Counts) -> u64;
+        let of: [(Status, Counter); 7] = [
+            (Status::BAD_REQUEST, |counts| counts.refused_bad_request),
+            (Status::CONTENT_TOO_LARGE, |counts| counts.refused_content_too_large),
+            (Status::URI_TOO_LONG, |counts| counts.refused_target_too_long),
+            (Status::EXPECTATION_FAILED, |counts| counts.refused_expectation),
+            (Status::HEAD_TOO_LARGE, |counts| counts.refused_head_too_large),
+            (Status::NOT_IMPLEMENTED, |counts| counts.refused_not_implemented),
+            (Status::VERSION_NOT_SUPPORTED, |counts| counts.refused_version),
+        ];
+        for (status, _) in of {
+            let mut counts = Counts::default();
+            counts.refusal(status);
+            let counted: Vec<Status> =
+                of.iter().filter(|(_, count)| count(&counts) > 0).map(|(status, _)| *status).collect();
+            assert_eq!(counted, [status]);
+        }
+        for status in [Status::REQUEST_TIMEOUT, Status::TOO_MANY_REQUESTS] {
+            let mut counts = Counts::default();
+            counts.refusal(status);
+            assert!(of.iter().all(|(_, count)| count(&counts) == 0), "{status:?} is counted elsewhere");
+        }
+    }
+}

@@ -165,3 +165,96 @@ impl Unsent {
         self.records.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Header, Method, Transport};
+
+    /// The status, the bytes sent, those of content, the completeness and the end of each response.
+    #[derive(Default)]
+    struct Ends(Vec<(u16, u64, u64, bool, Nanos)>);
+
+    impl Log for Ends {
+        fn entry(&mut self, entry: &Entry<'_>) {
+            let Entry { status, sent_bytes, body_bytes, complete, finished, .. } = *entry;
+            self.0.push((status.0, sent_bytes, body_bytes, complete, finished));
+        }
+    }
+
+    fn record(status: u16, length: u64, head: u64) -> Record {
+        Record { length, head, ..Record::new(None, Status(status), Nanos(1)) }
+    }
+
+    #[test]
+    fn response_is_reported_when_its_last_byte_leaves() {
+        let mut unsent = Unsent::default();
+        let mut log = Ends::default();
+        unsent.push(record(200, 100, 40), 100);
+        unsent.push(record(404, 50, 30), 150);
+        unsent.advance(99, Nanos(5), &mut log);
+        assert_eq!(log.0, []);
+        unsent.advance(1, Nanos(6), &mut log);
+        assert_eq!(log.0, [(200, 100, 60, true, Nanos(6))]);
+        unsent.push(record(206, 10, 4), 60);
+        unsent.advance(60, Nanos(7), &mut log);
+        assert_eq!(log.0[1..], [(404, 50, 20, true, Nanos(7)), (206, 10, 6, true, Nanos(7))]);
+        assert!(unsent.is_empty());
+    }
+
+    #[test]
+    fn end_of_connection_reports_cut_responses() {
+        let mut unsent = Unsent::default();
+        let mut log = Ends::default();
+        unsent.push(record(200, 100, 40), 100);
+        unsent.push(record(404, 50, 30), 150);
+        unsent.advance(60, Nanos(5), &mut log);
+        assert!(!unsent.is_empty());
+        unsent.end(Nanos(8), &mut log);
+        assert_eq!(log.0, [(200, 60, 20, false, Nanos(8)), (404, 0, 0, false, Nanos(8))]);
+        assert!(unsent.is_empty());
+    }
+
+    #[test]
+    fn cut_response_is_never_complete() {
+        let mut log = Ends::default();
+        record(200, 0, 40).report_cut(70, 30, Nanos(3), &mut log);
+        record(200, 0, 40).report_cut(70, 0, Nanos(4), &mut log);
+        assert_eq!(log.0, [(200, 70, 30, false, Nanos(3)), (200, 70, 30, false, Nanos(4))]);
+    }
+
+    /// The texts of each entry, one after the other.
+    #[derive(Default)]
+    struct Texts(Vec<String>);
+
+    impl Log for Texts {
+        fn entry(&mut self, entry: &Entry<'_>) {
+            let Entry { method, target, version, host, referer, user_agent, started, .. } = *entry;
+            let [referer, agent] = [referer, user_agent].map(String::from_utf8_lossy);
+            self.0.push(format!("{method}|{target}|{version:?}|{host}|{referer}|{agent}|{}", started.0));
+        }
+    }
+
+    #[test]
+    fn entry_has_the_texts_of_its_request() {
+        let field = |name, value| Header { name, value };
+        let fields = [field("User-Agent", b"agent".as_slice()), field("Referer", b"from")];
+        let request = Request {
+            method: Method::Get,
+            target: "/a?b",
+            version: Version::Http2,
+            host: "c:80",
+            client: None,
+            transport: Transport::default(),
+            fields: &fields,
+            body: &[],
+        };
+        let mut log = Texts::default();
+        for request in [Some(&request), None] {
+            let mut unsent = Unsent::default();
+            unsent.push(Record::new(request, Status::OK, Nanos(9)), 0);
+            unsent.end(Nanos(9), &mut log);
+        }
+        assert_eq!(log.0, ["GET|/a?b|Some(Http2)|c:80|from|agent|9", "||None||||9"]);
+    }
+}
