@@ -18,8 +18,8 @@ const LINES_MOST: usize = 600;
 /// The most characters in the name of a test: `subject_condition_result`.
 const TEST_NAME_MOST: usize = 50;
 
-/// The most modules side by side in one room, for the crates that have a limit of their own, and for the others.
-const SIDE_BY_SIDE_MOST: ([(&str, usize); 1], usize) = ([("server", 16)], 12);
+/// The most modules side by side in one room.
+const SIDE_BY_SIDE_MOST: usize = 12;
 
 /// The most modules of a room that use an item of the room's own file, which names them.
 const USE_THEIR_LIST_MOST: usize = 4;
@@ -136,11 +136,9 @@ fn no_neighbouring_modules_use_each_other() {
 
 #[test]
 fn rooms_have_few_modules_side_by_side() {
-    let (own, others) = SIDE_BY_SIDE_MOST;
     let crowded = crates().into_iter().flat_map(|krate| {
-        let most = own.iter().find(|(name, _)| *name == krate).map_or(others, |(_, most)| *most);
         let rooms = Modules::of(&krate).side_by_side();
-        let is_crowded = |(_, modules): &(String, usize)| *modules > most;
+        let is_crowded = |(_, modules): &(String, usize)| *modules > SIDE_BY_SIDE_MOST;
         rooms
             .into_iter()
             .filter(is_crowded)

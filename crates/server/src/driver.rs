@@ -3,16 +3,12 @@
 pub mod blocking;
 pub mod completion;
 pub mod event_loop;
-pub mod full_pool;
-mod gate;
-mod http;
-pub mod idle_threads;
 pub mod kernel_threads;
 pub mod lender;
 pub mod machine;
+pub mod pools;
 pub mod readiness;
 pub mod socket_service;
 pub mod stages;
 pub mod transfer;
 pub mod user_threads;
-pub mod waiters;

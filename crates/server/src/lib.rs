@@ -14,11 +14,11 @@
 //!
 //! Each room uses only rooms below it:
 //!
-//! - `run` starts and stops a server; `check` tries a configuration without starting one;
+//! - `run` starts and stops a server, or tries a configuration without starting one;
 //! - [`architecture`]: which threads and processes exist, and what each does;
 //! - `operation`: the admin interface, upgrades, confinement, systemd;
-//! - [`processes`], the workers that are processes, and `refusal_loop`, which answers refused connections;
-//! - `plan`: what an architecture gets from `run`, for its threads;
+//! - [`processes`], the workers that are processes;
+//! - `plan`: what an architecture gets from `run`, for its threads, and the loop that answers refused connections;
 //! - `service`, the answers, and `kernel_cache`, the answers that the kernel gives;
 //! - `driver`: bytes between sockets and protocols;
 //! - `observation`: the access log and reports to load balancers;
@@ -30,7 +30,6 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod architecture;
-mod check;
 mod config;
 mod connections;
 mod driver;
@@ -40,13 +39,11 @@ mod observation;
 mod operation;
 mod plan;
 pub mod processes;
-mod refusal_loop;
 mod run;
 mod service;
 
 pub use architecture::Architecture;
 pub use bpf::Exempt;
-pub use check::{Checked, check};
 pub use config::driver::ChosenDriver;
 pub use config::serve::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
@@ -63,6 +60,7 @@ pub use operation::confinement::Confined;
 pub use operation::side_servers::{Page, Shown};
 pub use operation::upgrade::run_starter;
 pub use plan::DEFAULT_DISPATCH;
-pub use refusal_loop::DESCRIPTORS as REFUSAL_DESCRIPTORS;
+pub use plan::refusal_loop::DESCRIPTORS as REFUSAL_DESCRIPTORS;
+pub use run::check::{Checked, check};
 pub use run::{Drained, Reread, Server};
 pub use tls::Files as CertificateFiles;

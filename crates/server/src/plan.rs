@@ -1,8 +1,10 @@
 //! The plan of a server: the configuration and everything that an architecture starts its loops with.
 //!
 //! Owns what does not change from the start on. Opens no socket: that is an [`Opening`], which a start consumes.
+//! `refusal_loop` is the loop that answers refused connections, the same beside every architecture.
 
 mod opening;
+pub mod refusal_loop;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;

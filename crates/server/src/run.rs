@@ -1,7 +1,9 @@
-//! A server from start to end: sockets, loops, admin interface, signals, shutdown.
+//! A server from start to end: sockets, loops, admin interface, signals, shutdown. `check` tries a configuration alone.
 //!
 //! The main thread only waits for signals. A loop that ends unasked raises SIGTERM in this process. So the others
 //! finish in order, and the failure is reported.
+
+pub mod check;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -36,8 +38,8 @@ use crate::operation::confinement::{Confined, Confinement};
 use crate::operation::service_manager::Notifier;
 use crate::operation::side_servers::{self, Guard, SideServer, Totals};
 use crate::operation::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, Successor};
+use crate::plan::refusal_loop;
 use crate::plan::{Opened, Opening, Plan, Started};
-use crate::refusal_loop;
 
 /// The time between two looks at the other program during a hand-over.
 const HAND_OVER_LOOK: Nanos = Nanos::from_millis(5);

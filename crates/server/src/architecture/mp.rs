@@ -21,7 +21,7 @@
 //! parent is the waker; if a worker dies, it wakes another in its place. The connection
 //! limit bounds the number of workers. The rest of the limit is the workers' share in one accept phase.
 //!
-//! While every worker serves, the parent watches the queue (see `driver/full_pool`). It tells the worker
+//! While every worker serves, the parent watches the queue (see `driver/pools/full_pool`). It tells the worker
 //! whose connection has been idle longest to close it.
 //!
 //! At the end the parent takes the connections in the accept queues, refuses later ones, and passes the taken
@@ -49,12 +49,12 @@ use crate::connections::accept::{AcceptLimit, Acceptor, Arrived, Short};
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::overload_control::ControlledQueue;
 use crate::connections::slots::Share;
-use crate::driver::full_pool::{self, Pool, State};
-use crate::driver::idle_threads::IdleThreads;
 use crate::driver::kernel_threads::{AcceptingThread, Controller, Group, ServingThread};
 use crate::driver::lender::Lender;
+use crate::driver::pools::full_pool::{self, Pool, State};
+use crate::driver::pools::idle_threads::IdleThreads;
+use crate::driver::pools::waiters::{Waiters, readable, sleep};
 use crate::driver::socket_service::SocketService;
-use crate::driver::waiters::{Waiters, readable, sleep};
 use crate::ground::choices::{Choice, IDLE_SESSIONS, IdleSessions, PROCESSES, Processes, WAKE, Wake};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::error::{ServeError, system};

@@ -1,7 +1,7 @@
 //! The queue of connections that are turned away, on their way from the acceptors to the loop that answers them.
 //!
 //! Some descriptors are kept in reserve for the time when no others are left. An acceptor gives one up to accept the
-//! connection that it turns away. The loop ([`refusal_loop`](crate::refusal_loop)) takes one back when it closes a
+//! connection that it turns away. The loop ([`refusal_loop`](crate::plan::refusal_loop)) takes one back when it closes a
 //! connection.
 //!
 //! Invariant: at most [`MOST_WAITING`] connections wait here. Beyond those, newcomers stay in the accept queue.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A thread tries a listener before it waits for it. [`Waiters`] is the strategy that wakes waiting threads.
-//! [`full_pool`](super::full_pool) decides for connections that wait while every thread is busy. An idle connection
+//! [`full_pool`](super::pools::full_pool) decides for connections that wait while every thread is busy. An idle connection
 //! gives way to others that its own thread has taken, or that wait in an accept queue of that thread's own. With
 //! [`IdleSessions::Stay`] none gives way.
 //!
@@ -37,11 +37,11 @@ use pool::KernelPool;
 use sleeper::Sleeper;
 
 use super::blocking::serve;
-use super::full_pool;
-use super::idle_threads::{IdleThreads, Leaving, Reclaimed};
 use super::lender::Lender;
+use super::pools::full_pool;
+use super::pools::idle_threads::{IdleThreads, Leaving, Reclaimed};
+use super::pools::waiters::{self, Waiters, readable, sleep};
 use super::socket_service::SocketService;
-use super::waiters::{self, Waiters, readable, sleep};
 use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::slots::Share;

@@ -7,7 +7,7 @@
 //!   Awaited ──first byte of TLS──> Layer  (handshake, records, closing alert)
 //!      └─────first byte of HTTP──> Plain, answered 400 │
 //!                                                      v
-//!                                                     Http  (HTTP/1.1, or HTTP/2 by preface or ALPN)
+//!                                                     Http  (`http`: HTTP/1.1, or HTTP/2 by preface or ALPN)
 //! ```
 //!
 //! A driver treats a machine as if it were HTTP alone: it asks for the machine's wants and its deadline. While records
@@ -16,6 +16,9 @@
 //! Owns the order of the two layers. HTTP receives plain bytes, and learns that bytes have left when their records
 //! have. Invariants: TLS costs a plain connection one comparison; a connection that has not sent a byte has no session;
 //! a session exists until the connection ends.
+
+mod gate;
+pub(super) mod http;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -27,8 +30,9 @@ use http_semantics::{Responder, Sni, Transport};
 use http1::server::{Connection, Transmit};
 use tls::{Asked, Event, Session, Sessions, is_a_request};
 
-use super::gate::{Gate, Passed};
-use super::http::{Http, Version};
+use gate::{Gate, Passed};
+use http::{Http, Version};
+
 use crate::connections::accept::Arrived;
 use crate::connections::clients::{Admission, Permit};
 use crate::connections::settings::LiveSettings;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
 
-use super::http::Http;
+use super::machine::http::Http;
 use super::machine::{Lent, Machine, Tls};
 use super::socket_service::SocketService;
 
@@ -249,7 +249,7 @@ mod tests {
     use crate::connections::accept::Arrived;
     use crate::connections::settings::LiveSettings;
     use crate::connections::slots::Share;
-    use crate::driver::http::http2_requests;
+    use crate::driver::machine::http::http2_requests;
     use crate::ground::counters::LoopCounts;
 
     /// More than a socket's buffer holds.

@@ -47,7 +47,7 @@ use bpf::steering::{Steering, Workers};
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
 use super::settings::{PATIENCE, SCHEDULE, START_PAUSE, SmpedSettings, role, smped_settings};
-use crate::driver::waiters::{readable, sleep};
+use crate::driver::pools::waiters::{readable, sleep};
 use crate::ground::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::ground::error::{ServeError, system};
 use crate::ground::scoreboard::IDLE_FROM;

@@ -26,7 +26,7 @@ use crate::connections::overload_control::ControlledQueue;
 use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Share;
 use crate::driver::event_loop::{Listeners, Parts};
-use crate::driver::http::http2_requests;
+use crate::driver::machine::http::http2_requests;
 use crate::driver::socket_service::SocketService;
 use crate::ground::counters::Board;
 use crate::ground::listener::Listener;

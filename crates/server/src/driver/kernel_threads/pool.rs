@@ -6,8 +6,8 @@ use base::Nanos;
 
 use super::Group;
 use crate::connections::accept::{Acceptor, Short};
-use crate::driver::full_pool::{Pool, State};
-use crate::driver::idle_threads::Reclaimed;
+use crate::driver::pools::full_pool::{Pool, State};
+use crate::driver::pools::idle_threads::Reclaimed;
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::listener::Listener;
 

@@ -10,10 +10,10 @@ use sys::readiness::poll::{self, PollFd};
 
 use super::Group;
 use crate::driver::blocking::{Awaited, Waiter, Woken};
-use crate::driver::idle_threads::{Entry, Leaving};
 use crate::driver::lender::Lender;
+use crate::driver::pools::idle_threads::{Entry, Leaving};
+use crate::driver::pools::waiters::readable;
 use crate::driver::socket_service::SocketService;
-use crate::driver::waiters::readable;
 use crate::ground::counters::Board;
 use crate::ground::instructions::Instructions;
 use crate::ground::listener::Listener;

@@ -8,9 +8,9 @@ use super::*;
 use crate::connections::accept::{AcceptLimit, LiveLimit};
 use crate::connections::refusals::Refusals;
 use crate::connections::settings::LiveSettings;
-use crate::driver::full_pool::Pool;
+use crate::driver::pools::full_pool::Pool;
 use crate::ground::listener::{connect, listen};
-use crate::refusal_loop::Unavailable;
+use crate::plan::refusal_loop::Unavailable;
 
 fn group(share: &Share, wake: Wake) -> Group {
     let listeners = listen("127.0.0.1:0".parse().unwrap(), 4, 1, false).unwrap();

@@ -30,7 +30,7 @@ use super::relief::Relief;
 use crate::architecture::smped::settings::{PATIENCE, START_PAUSE};
 use crate::connections::accept::{Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Ready, Short};
 use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
-use crate::driver::full_pool::STILL;
+use crate::driver::pools::full_pool::STILL;
 use crate::ground::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::ground::error::ServeError;
 use crate::ground::stop::Stop;

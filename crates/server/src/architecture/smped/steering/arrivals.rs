@@ -36,7 +36,7 @@ use crate::connections::overload_control::ControlledQueue;
 use crate::connections::refusals::Refusals;
 use crate::connections::slots::Share;
 use crate::driver::event_loop::{Arrivals, Listeners, News, Parts};
-use crate::driver::full_pool::STILL;
+use crate::driver::pools::full_pool::STILL;
 use crate::ground::counters::LoopCounts;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
@@ -44,8 +44,8 @@ use crate::ground::scoreboard::Slot;
 use crate::ground::stop::Stop;
 use crate::ground::threads::LoopHandle;
 use crate::observation::access_log::LogSender;
+use crate::plan::refusal_loop;
 use crate::processes::{Changed, Control, Heard, Sent, Worker, orphaned};
-use crate::refusal_loop;
 
 /// Runs a worker until it is told to end and its connections have ended. Blocks.
 ///

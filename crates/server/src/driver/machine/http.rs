@@ -17,7 +17,7 @@ type Handle = Arc<OwnedFd>;
 const TELLING: &[u8] = b"PRI ";
 
 /// HTTP/1.1 or HTTP/2.
-pub(super) enum Http {
+pub enum Http {
     /// HTTP/1.1, or no version yet.
     One(server::Connection<Handle>),
     /// HTTP/2.
@@ -27,7 +27,7 @@ pub(super) enum Http {
 /// Methods that report an event to either version. HTTP/2 counts in its own counters too.
 macro_rules! told {
     ($($method:ident($($argument:ident: $type:ty)?)),+ $(,)?) => {$(
-        pub(super) fn $method<S: Responder<File = Handle>>(
+        pub fn $method<S: Responder<File = Handle>>(
             &mut self,
             $($argument: $type,)?
             cx: &mut http2::Context<'_, '_, S>,
@@ -51,42 +51,42 @@ macro_rules! ask {
 }
 
 impl Http {
-    pub(super) fn wants(&self) -> Wants {
+    pub fn wants(&self) -> Wants {
         ask!(self, wants)
     }
 
-    pub(super) fn deadline(&self) -> Nanos {
+    pub fn deadline(&self) -> Nanos {
         ask!(self, deadline)
     }
 
-    pub(super) fn idle_from(&self) -> Nanos {
+    pub fn idle_from(&self) -> Nanos {
         ask!(self, idle_from)
     }
 
-    pub(super) fn is_new(&self) -> bool {
+    pub fn is_new(&self) -> bool {
         ask!(self, is_new)
     }
 
-    pub(super) fn is_deferred(&self) -> bool {
+    pub fn is_deferred(&self) -> bool {
         ask!(self, is_deferred)
     }
 
-    pub(super) fn shut_down(&mut self) {
+    pub fn shut_down(&mut self) {
         ask!(self, shut_down);
     }
 
     /// True if an idle HTTP/1.1 connection waits for a request. Only this loop answers HTTP/2.
-    pub(super) fn awaits_request(&self) -> bool {
+    pub fn awaits_request(&self) -> bool {
         matches!(self, Http::One(one) if one.awaits_request())
     }
 
-    pub(super) fn answered_elsewhere(&mut self, at: Nanos, settings: &Settings) {
+    pub fn answered_elsewhere(&mut self, at: Nanos, settings: &Settings) {
         if let Http::One(one) = self {
             one.answered_elsewhere(at, settings);
         }
     }
 
-    pub(super) fn transmit(&self) -> Transmit<'_, Handle> {
+    pub fn transmit(&self) -> Transmit<'_, Handle> {
         match self {
             Http::One(one) => one.transmit(),
             Http::Two(two) => match two.transmit() {
@@ -97,25 +97,21 @@ impl Http {
     }
 
     /// The part of a file that HTTP/2 needs before it can send more.
-    pub(super) fn file_part(&self) -> Option<FileRange<Handle>> {
+    pub fn file_part(&self) -> Option<FileRange<Handle>> {
         match self {
             Http::One(_) => None,
             Http::Two(two) => two.file_part(),
         }
     }
 
-    pub(super) fn supply<S: Responder<File = Handle>>(
-        &mut self,
-        bytes: &[u8],
-        cx: &mut http2::Context<'_, '_, S>,
-    ) {
+    pub fn supply<S: Responder<File = Handle>>(&mut self, bytes: &[u8], cx: &mut http2::Context<'_, '_, S>) {
         if let Http::Two(two) = self {
             two.supply(bytes, cx);
         }
     }
 
     /// Begins HTTP/2, whose requests carry `transport`. It inherits the orders that HTTP/1.1 was given.
-    pub(super) fn begin_http2<S: Responder<File = Handle>>(
+    pub fn begin_http2<S: Responder<File = Handle>>(
         &mut self,
         drains: bool,
         transport: Transport,
@@ -143,7 +139,7 @@ impl Http {
 
 /// The version of a connection without TLS, as far as its first bytes determine it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
+pub enum Version {
     /// The connection has sent this number of the preface's bytes, and no others.
     Open(u8),
     /// The version is known.
@@ -153,7 +149,7 @@ pub(super) enum Version {
 impl Version {
     /// Compares further bytes with the preface. Returns true for HTTP/2, false for HTTP/1.1, and `None` while it needs
     /// more bytes.
-    pub(super) fn read(&mut self, bytes: &[u8]) -> Option<bool> {
+    pub fn read(&mut self, bytes: &[u8]) -> Option<bool> {
         let Version::Open(matched) = self else { return Some(false) };
         let missing = &TELLING[usize::from(*matched)..];
         let count = missing.len().min(bytes.len());
@@ -169,7 +165,7 @@ impl Version {
 
 /// The bytes of a client that asks for these paths, each on a stream of its own, and has windows for all of their content.
 #[cfg(test)]
-pub(super) fn http2_requests(paths: &[&str]) -> Vec<u8> {
+pub fn http2_requests(paths: &[&str]) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream], payload].concat()
     };

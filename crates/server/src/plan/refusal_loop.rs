@@ -22,6 +22,7 @@ use dispatch::{Dispatcher, Mechanism};
 use http_semantics::{Request, Response, Service};
 use sys::socket::AcceptQueue;
 
+use super::Plan;
 use crate::connections::accept::{Accepted, Arrived, Short};
 use crate::connections::refusals::{MOST_WAITING, RESERVE, Refusals, TurnedAway};
 use crate::connections::slots::Share;
@@ -34,7 +35,6 @@ use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
 use crate::ground::unavailable::unavailable;
 use crate::observation::access_log::LoopLog;
-use crate::plan::Plan;
 
 /// Connections answered at once. A loop of this size on poll(2) takes some 20 us per wait.
 const MOST_OPEN: usize = 256;
