@@ -68,7 +68,7 @@ pub enum LoadError {
         why: String,
     },
     /// A file of requests that does not fit the run.
-    #[error("--requests {file}: {why}")]
+    #[error("--requests {file}: {}", base::printable(why))]
     Requests {
         /// The file.
         file: String,

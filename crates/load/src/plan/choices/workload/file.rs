@@ -79,7 +79,7 @@ pub enum DataOrder {
 
 /// A file that cannot be used, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {why}")]
+#[error("{file}: {}", base::printable(why))]
 pub struct FileError {
     file: String,
     why: String,

@@ -1,0 +1,58 @@
+//! The property of files of requests and of data, which the tests and the fuzz target share, by path.
+
+use std::fs;
+use std::str::FromStr;
+
+use base::PerSecond;
+use load::{Client, Config, DataFile, Process, RequestFile, Sockets};
+
+/// The first byte chooses JSON Lines (or an access log), an archive of a browser, or values for a fixed request. Whatever the
+/// others say, the file is refused in one line, or the load of it is prepared or refused in one line, over HTTP/1.1 and
+/// over HTTP/2. Files that name further files are left out: those could be any device.
+///
+/// # Panics
+/// The reader or the preparation breaks the property.
+pub fn requests_file_property(data: &[u8]) {
+    let Some((kind, contents)) = data.split_first().filter(|_| !data.contains(&b'@')) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, contents: &[u8]| {
+        let path = folder.path().join(name).display().to_string();
+        fs::write(&path, contents).unwrap();
+        path
+    };
+    let (requests, values) = match kind % 3 {
+        0 => (write("requests.jsonl", contents), None),
+        1 => (write("requests.har", contents), None),
+        _ => (write("requests.jsonl", br#"{"path": "/{{a}}"}"#), Some(write("values.csv", contents))),
+    };
+    let Some(requests) = read::<RequestFile>(&requests) else { return };
+    let values = match values.map(|path| read::<DataFile>(&path)) {
+        Some(None) => return,
+        Some(values) => values,
+        None => None,
+    };
+    for streams in [None, Some(10)] {
+        let mut config = config(requests.clone());
+        (config.data, config.streams) = (values.clone(), streams.map(|most| most.try_into().unwrap()));
+        if let Err(error) = load::prepare(config) {
+            is_one_line(&error.to_string());
+        }
+    }
+}
+
+/// Two hundred requests a second to a server that is not asked.
+fn config(requests: RequestFile) -> Config {
+    let client =
+        Client::SClient { rate: PerSecond(200.0), arrivals: Process::constant(), sockets: Sockets::Auto };
+    let mut config = Config::new(vec!["http://127.0.0.1:9/".parse().unwrap()], client);
+    config.requests = Some(requests);
+    config
+}
+
+fn read<T: FromStr<Err: ToString>>(path: &str) -> Option<T> {
+    path.parse().map_err(|error: T::Err| is_one_line(&error.to_string())).ok()
+}
+
+fn is_one_line(message: &str) {
+    assert!(!message.is_empty() && !message.contains(char::is_control), "{message:?}");
+}

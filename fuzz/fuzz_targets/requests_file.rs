@@ -1,0 +1,8 @@
+//! Any bytes as a file of requests or of values; the property is in the tests of `load`, which also replay this target's
+//! corpus.
+#![no_main]
+
+#[path = "../../crates/load/tests/support/mod.rs"]
+mod support;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| support::requests_file_property(data));
