@@ -18,6 +18,25 @@
 //! owner's table. Mechanisms *declare* their [`Capabilities`]; no code outside this crate asks which
 //! mechanism it has.
 //!
+//! ```
+//! use std::io::Write;
+//! use std::os::fd::AsFd;
+//!
+//! use dispatch::mechanism::Poll;
+//! use dispatch::{Dispatcher, Interest, Token};
+//!
+//! let (reader, mut writer) = std::io::pipe()?;
+//! // Another mechanism is another type here, and changes nothing below.
+//! let mut dispatcher = Dispatcher::<Poll>::new()?;
+//! dispatcher.register(reader.as_fd(), Token(7), Interest::Read);
+//! writer.write_all(b"x")?;
+//! let mut events = Vec::new();
+//! dispatcher.wait(&mut events, None)?;
+//! assert!(events[0].token == Token(7) && events[0].readable);
+//! dispatcher.closing(reader.as_fd());
+//! # Ok::<_, std::io::Error>(())
+//! ```
+//!
 //! Owns interest, waiting and [`Timers`]. Does not own descriptors: their owner calls [`closing`] before it
 //! closes one.
 //!

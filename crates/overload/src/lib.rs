@@ -21,6 +21,27 @@
 //!   hook and the kernel. A driver holds one for each accept queue.
 //! - [`foreign`] is its counterpart for a listener that belongs to another program.
 //!
+//! The law alone, at a server of 1000 connections a second that is offered ten times as many:
+//!
+//! ```
+//! use base::Nanos;
+//! use overload::{Controller, Settings, Signals, State};
+//!
+//! let mut law = Controller::new(Settings::default(), Nanos::ZERO);
+//! let mut signals = Signals::default();
+//! for tick in 1..=400 {
+//!     let now = Nanos::from_millis(5) * tick;
+//!     signals.accepted += 5;
+//!     // Nothing refuses SYNs here, so the queue grows until it is full.
+//!     signals.queued = (signals.queued + 45).min(4096);
+//!     law.tick(now, &signals);
+//! }
+//! assert_eq!(law.decision().state, State::Shedding);
+//! assert!(law.decision().admission.share < 0.2);
+//! ```
+//!
+//! `examples/server.rs` is a whole server with one loop.
+//!
 //! One controller belongs to one accept queue. Its owner is a loop with its own listeners, a dispatcher, or
 //! the parent of worker processes that share a queue. Several loops in one SO_REUSEPORT group have a
 //! controller each, since their processors are not equally busy. They share the hook, whose program keeps a

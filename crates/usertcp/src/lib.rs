@@ -33,6 +33,21 @@
 //!
 //! Clock and randomness are passed in; the crate has no unsafe code.
 //!
+//! A packet, as the stack writes and reads it:
+//!
+//! ```
+//! use usertcp::frame::{self, Arriving, Flags, Flow, Leaving, Segment};
+//! use usertcp::wrapping::Seq;
+//!
+//! let flow = Flow { local: "10.94.0.5:4000".parse()?, remote: "10.0.0.1:80".parse()? };
+//! let syn = Segment { seq: Seq(7), flags: Flags::SYN, ..Segment::default() };
+//! let mut packet = vec![0; frame::length(&flow, &syn, 0)];
+//! frame::write(&mut packet, &flow, &syn, b"", Leaving::Whole);
+//! let received = frame::read(&packet, Arriving::Whole).expect("checksums and lengths are right");
+//! assert_eq!((received.segment.seq, received.segment.flags), (Seq(7), Flags::SYN));
+//! # Ok::<_, std::net::AddrParseError>(())
+//! ```
+//!
 //! The modules: `stack` is the application's side, `table` finds the connection of a segment, and `endpoint`
 //! is one connection. `frame` reads and writes packets, `link` carries them, and `net` is the source net.
 //! `ticks` has the timers, `isn` draws initial sequence numbers, `wrapping` compares numbers that wrap, and `counts`
