@@ -123,6 +123,20 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// A GET of a target over HTTP/1.1 and TCP, without a host, fields or content.
+    pub fn get(target: &'a str) -> Request<'a> {
+        Request {
+            method: Method::Get,
+            target,
+            version: Version::Http11,
+            host: "",
+            client: None,
+            transport: Transport::Plain,
+            fields: &[],
+            body: &[],
+        }
+    }
+
     /// The path: the target up to the `?`.
     #[inline]
     pub fn path(&self) -> &'a str {
@@ -150,16 +164,7 @@ mod tests {
     use super::*;
 
     fn request<'a>(target: &'a str, fields: &'a [httparse::Header<'a>]) -> Request<'a> {
-        Request {
-            method: Method::Get,
-            target,
-            version: Version::Http11,
-            host: "a",
-            client: None,
-            transport: Transport::default(),
-            fields,
-            body: &[],
-        }
+        Request { host: "a", fields, ..Request::get(target) }
     }
 
     #[test]

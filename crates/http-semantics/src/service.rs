@@ -53,7 +53,7 @@ impl<S: Service> Responder for S {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Method, Transport, Version};
+    use crate::request::Method;
     use crate::status::Status;
 
     struct Ready;
@@ -72,16 +72,7 @@ mod tests {
 
     #[test]
     fn service_is_a_responder_that_never_waits() {
-        let mut request = Request {
-            method: Method::Get,
-            target: "/",
-            version: Version::Http11,
-            host: "a",
-            client: None,
-            transport: Transport::default(),
-            fields: &[],
-            body: &[],
-        };
+        let mut request = Request { host: "a", ..Request::get("/") };
         let mut service = Ready;
         let answer = service.respond_or_wait(&request, Nanos::ZERO).map(|response| response.status);
         assert_eq!(answer, Some(Status::OK));

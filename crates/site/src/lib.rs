@@ -33,15 +33,14 @@
 //! ```
 //! use std::sync::Arc;
 //! use base::{Clock, RealClock};
-//! use http_semantics::{Method, Request, Service, Status, Transport, Version};
+//! use http_semantics::{Request, Service, Status};
 //! use site::{Options, Root, Site};
 //!
 //! # fn main() -> Result<(), site::RootError> {
 //! let clock = RealClock::new();
 //! let root = Arc::new(Root::open(".")?);
 //! let mut site = Site::new(Arc::clone(&root), Options::default(), clock);
-//! let (method, target, host) = (Method::Get, "/Cargo.toml", "localhost");
-//! let request = Request { method, target, version: Version::Http11, host, client: None, transport: Transport::default(), fields: &[], body: b"" };
+//! let request = Request { host: "localhost", ..Request::get("/Cargo.toml") };
 //! assert_eq!(site.respond(&request, clock.now()).status, Status::OK);
 //! assert_eq!(site.counts().misses, 1);
 //! # Ok(())

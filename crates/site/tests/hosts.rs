@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Clock, Nanos, SimulatedClock, WallTime};
-use http_semantics::{Body, Method, Request, Service, Sni, Transport, Version};
+use http_semantics::{Body, Request, Service, Sni, Transport};
 use proptest::prelude::*;
 use site::hosts::{Names, Speaks};
 use site::{Host, HostName, Hosts, LiveRules, Options, Root, Rules, Sites};
@@ -54,14 +54,9 @@ impl Fixture {
 
     fn ask(&mut self, host: &str, target: &str, sni: Option<Sni>) -> (u16, Vec<u8>) {
         let request = Request {
-            method: Method::Get,
-            target,
-            version: Version::Http11,
             host,
-            client: None,
             transport: sni.map_or(Transport::Plain, |sni| Transport::Tls(Some(sni))),
-            fields: &[],
-            body: b"",
+            ..Request::get(target)
         };
         let response = self.sites.respond(&request, clock().now());
         let Body::Bytes(bytes) = response.body else { panic!("{:?}", response.body) };
@@ -153,17 +148,7 @@ fn a_host_nobody_asks_for_drops_its_files() {
     fixture.get("b.test", "/name");
     let clock = clock();
     let mut ask = |now: Nanos| {
-        let (method, target, version) = (Method::Get, "/name", Version::Http11);
-        let request = Request {
-            method,
-            target,
-            version,
-            host: "a.test",
-            client: None,
-            transport: Transport::default(),
-            fields: &[],
-            body: b"",
-        };
+        let request = Request { host: "a.test", ..Request::get("/name") };
         fixture.sites.respond(&request, clock.now() + now);
         fixture.sites.counts().dropped_idle
     };

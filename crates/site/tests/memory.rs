@@ -9,22 +9,13 @@ use std::sync::Arc;
 
 use base::SimulatedClock;
 use common::Fixture;
-use http_semantics::{Body, Method, Request, Response, Service, Status, Transport, Version};
+use http_semantics::{Body, Request, Response, Service, Status};
 use rustix::fs::{Advice, fadvise, fsync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 use site::Site;
 
 fn get(target: &str) -> Request<'_> {
-    Request {
-        method: Method::Get,
-        target,
-        version: Version::Http11,
-        host: "h",
-        client: None,
-        transport: Transport::default(),
-        fields: &[],
-        body: b"",
-    }
+    Request { host: "h", ..Request::get(target) }
 }
 
 fn from_memory(

@@ -292,16 +292,7 @@ fn new_rules_are_in_force_within_a_second() {
 fn memory_alone_answers_what_it_can() {
     let mut site = Fixture::ruled(Rules { fallback: Some("/a".parse().unwrap()), ..listing() });
     site.write("a", "content");
-    let request = |target| http_semantics::Request {
-        method: Method::Get,
-        target,
-        version: http_semantics::Version::Http11,
-        host: "",
-        client: None,
-        transport: http_semantics::Transport::default(),
-        fields: &[],
-        body: b"",
-    };
+    let request = http_semantics::Request::get;
     // A folder may have to come from the disk, even if its name is known.
     assert!(site.site.respond_from_memory(&request("/"), site.now).is_none());
     assert_eq!(site.get("/").status, 200);

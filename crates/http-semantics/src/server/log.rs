@@ -169,7 +169,7 @@ impl Unsent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Header, Method, Transport};
+    use crate::Header;
 
     /// The status, the bytes sent, those of content, the completeness and the end of each response.
     #[derive(Default)]
@@ -239,16 +239,8 @@ mod tests {
     fn entry_has_the_texts_of_its_request() {
         let field = |name, value| Header { name, value };
         let fields = [field("User-Agent", b"agent".as_slice()), field("Referer", b"from")];
-        let request = Request {
-            method: Method::Get,
-            target: "/a?b",
-            version: Version::Http2,
-            host: "c:80",
-            client: None,
-            transport: Transport::default(),
-            fields: &fields,
-            body: &[],
-        };
+        let request =
+            Request { version: Version::Http2, host: "c:80", fields: &fields, ..Request::get("/a?b") };
         let mut log = Texts::default();
         for request in [Some(&request), None] {
             let mut unsent = Unsent::default();

@@ -149,7 +149,7 @@ fn date(request: &Request<'_>, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_semantics::{Header, Method, Transport, Version};
+    use http_semantics::Header;
     use proptest::prelude::*;
 
     const ETAG: &str = "\"a1-400\"";
@@ -163,16 +163,7 @@ mod tests {
     fn with<T>(fields: &[(&str, &str)], check: impl FnOnce(&Request<'_>, Asked, Validators<'_>) -> T) -> T {
         let fields: Vec<_> =
             fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
-        let request = Request {
-            method: Method::Get,
-            target: "/",
-            version: Version::Http11,
-            host: "a",
-            client: None,
-            transport: Transport::default(),
-            fields: &fields,
-            body: b"",
-        };
+        let request = Request { host: "a", fields: &fields, ..Request::get("/") };
         let own = Validators { etag: ETAG.as_bytes(), modified: Some(MODIFIED) };
         check(&request, Asked::of(&request), own)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base::{Nanos, SimulatedClock, WallTime};
-use http_semantics::{Body, Header, Method, Request, Service, Transport, Version};
+use http_semantics::{Body, Header, Method, Request, Service, Transport};
 use site::{LiveRules, Options, Root, Rules, Site};
 
 /// Sun, 06 Nov 1994 08:49:37 GMT
@@ -94,13 +94,11 @@ impl Fixture {
             fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
         let request = Request {
             method,
-            target,
-            version: Version::Http11,
             host: "site.example",
             client: self.client,
             transport: if self.is_secure { Transport::Tls(None) } else { Transport::Plain },
             fields: &fields,
-            body: b"",
+            ..Request::get(target)
         };
         let response = self.site.respond(&request, self.now);
         let from_file = matches!(response.body, Body::File(_));

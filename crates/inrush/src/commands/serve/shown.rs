@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Clock, RealClock};
-use http_semantics::{Method, Request, Service, Status, Transport, Version};
+use http_semantics::{Method, Request, Service, Status};
 use server::{Checked, HostConfig, LogTarget, ServeConfig};
 use site::{LiveRules, Options, Root, Rules, Site};
 
@@ -82,17 +82,7 @@ impl Trial {
     fn status(&self, rules: LiveRules, target: &str) -> Status {
         let clock = RealClock::new();
         let options = Options { rules, fetches_only: true, ..Options::default() };
-        let (method, version) = (Method::Head, Version::Http11);
-        let request = Request {
-            method,
-            target,
-            version,
-            host: "",
-            client: None,
-            transport: Transport::default(),
-            fields: &[],
-            body: b"",
-        };
+        let request = Request { method: Method::Head, ..Request::get(target) };
         Site::new(Arc::clone(&self.root), options, clock).respond(&request, clock.now()).status
     }
 
