@@ -5,7 +5,7 @@
 //!
 //! The modules: `units` has rates, sizes and durations; `clock` has time as a value; `rng` has seeded
 //! randomness; `slab` has keys with generations; `counts` has totals with names; `digits` has numbers for
-//! readers; `network` has sets of addresses; `lock` has mutexes that a panic may have poisoned; `printable` escapes
+//! readers; `nearest` finds the name that was meant; `network` has sets of addresses; `lock` has mutexes that a panic may have poisoned; `printable` escapes
 //! control characters; `setting` has settings of some designs only.
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod clock;
 mod counts;
 pub mod digits;
 mod lock;
+mod nearest;
 mod network;
 mod printable;
 pub mod rng;
@@ -22,6 +23,7 @@ pub mod units;
 
 pub use clock::{Clock, RealClock, SimulatedClock, WallTime};
 pub use lock::lock;
+pub use nearest::nearest;
 pub use network::Network;
 pub use printable::{printable, printable_lines};
 pub use rng::{Rng, Seed};

@@ -2,7 +2,8 @@
 //!
 //! To add one, write a file here with a type that implements [`Mechanism`], add a line below, and add a line
 //! in [`for_each_mechanism`](crate::for_each_mechanism). That line brings the mechanism into the command
-//! line, the server's generic loop and the conformance suite. A setting of a mechanism is a static in its file, and a
+//! line, the server's generic loop and the conformance suite. A build without the feature `mechanisms` has a shorter list: a
+//! server's loops are compiled once for each of its lines. A setting of a mechanism is a static in its file, and a
 //! name in its [`Capabilities`](crate::Capabilities); the command line finds it there.
 
 mod contract;
@@ -33,6 +34,7 @@ pub use uring_poll::UringPoll;
 
 /// Calls a macro with the command-line name and the type of every mechanism, level-triggered or edge-triggered. What
 /// follows the macro's name comes before them.
+#[cfg(feature = "mechanisms")]
 #[macro_export]
 macro_rules! for_each_mechanism {
     ($then:ident $(, $with:tt)*) => {
@@ -47,6 +49,19 @@ macro_rules! for_each_mechanism {
             "rt-per-fd" => $crate::mechanism::RtPerFd,
             "fdm" => $crate::mechanism::Fdm,
             "uring-poll" => $crate::mechanism::UringPoll,
+        }
+    };
+}
+
+/// Calls a macro with the command-line name and the type of the only mechanism of this build. What follows the macro's name
+/// comes before them.
+#[cfg(not(feature = "mechanisms"))]
+#[macro_export]
+macro_rules! for_each_mechanism {
+    ($then:ident $(, $with:tt)*) => {
+        $then! {
+            $($with)*
+            "epoll" => $crate::mechanism::Epoll,
         }
     };
 }

@@ -7,7 +7,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 
 use super::claim::{Claim, Measure};
 use super::load::OF_CAPACITY;
-use super::nearest::proposal;
+use super::mistake::proposal;
 use super::template::{Matcher, Selection, placeholders};
 use super::{Experiment, Figure, LoadSpec, LogAxes, Package, Rate, ServerKind, ServerSpec, fill};
 

@@ -11,7 +11,7 @@
 //!
 //! The modules: `server`, `load` and `axis` are the sweep, `figure` the charts, and `claim` the claims.
 //! `derived_metric` is a metric computed from others. `template` fills values into texts and selects trials. `check`
-//! finds contradictions, and `nearest` proposes the known name nearest to a wrong one. `remarks` is a file of its own, about
+//! finds contradictions, and `mistake` explains what is wrong. `remarks` is a file of its own, about
 //! claims of runs that are over.
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ mod claim;
 mod derived_metric;
 mod figure;
 mod load;
-mod nearest;
+mod mistake;
 mod remarks;
 mod server;
 mod template;
@@ -38,7 +38,6 @@ pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Single, Terms, 
 pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
 pub use load::{LoadSpec, Outage, Rate, Stack};
-pub use nearest::nearest;
 pub use remarks::{Remark, Remarks};
 pub use server::{Package, Ready, ServerKind, ServerSpec};
 pub use template::{Matcher, Selection, fill, placeholders};
@@ -316,7 +315,7 @@ impl Experiment {
     /// [`Mistakes`]: the text is not TOML, or its parts contradict each other.
     pub fn parse(text: &str) -> Result<Experiment, Mistakes> {
         let experiment: Experiment =
-            toml::from_str(text).map_err(|error| Mistakes(vec![nearest::explain(text, &error)]))?;
+            toml::from_str(text).map_err(|error| Mistakes(vec![mistake::explain(text, &error)]))?;
         let mistakes = check::mistakes(&experiment);
         if mistakes.is_empty() { Ok(experiment) } else { Err(Mistakes(mistakes)) }
     }

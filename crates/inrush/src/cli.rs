@@ -1,44 +1,54 @@
 //! Every flag, its default and its help, defined once.
 //!
-//! The modules: `serve`, `guard`, `load`, `fleet`, `capacity`, `doctor`, `lab`, `herd`, `wan` and `manual` have the flags of
-//! one command each, and `lab` has the flags of `demo` too. `prepare` has the flags of the commands that make files for `serve`.
-//! `values` has the values that flags of several commands take.
+//! The modules: `serve`, `guard`, `load`, `fleet`, `doctor` and `manual` have the flags of one command each, and `lab` those
+//! of the laboratory's commands. `prepare` has the flags of the commands that make files for `serve`. `values` has the values
+//! that flags of several commands take.
+//!
+//! A part that a build may leave out is a module and a variant here, and the same in `commands`: behind them nothing asks for
+//! features.
 // Doc comments here are help texts, in which brackets enclose optional parts.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 #[cfg(test)]
 mod bounds;
-mod capacity;
 mod doctor;
+#[cfg(feature = "fleet")]
 mod fleet;
+#[cfg(feature = "guard")]
 mod guard;
-mod herd;
+#[cfg(feature = "lab")]
 mod lab;
+#[cfg(feature = "load")]
 mod load;
 mod manual;
 mod prepare;
 mod serve;
 mod values;
-mod wan;
 
 use clap::{Parser, Subcommand};
 
-pub use capacity::{CapacityFlags, CapacityOutput};
 pub use doctor::DoctorFlags;
+#[cfg(feature = "fleet")]
 pub use fleet::{FleetAgentFlags, FleetCalibrateFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
+#[cfg(feature = "guard")]
 pub use guard::{GuardFlags, GuardHook, GuardOutput, GuardRefusal, GuardSignal};
-pub use herd::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
-pub use lab::{CompareFlags, DemoFlags, LabCommand, LabFlags, LabRunFlags};
+#[cfg(feature = "lab")]
+pub use lab::{
+    CapacityFlags, CapacityOutput, CompareFlags, CountBy, DemoFlags, FilesetFlags, HerdFlags, HerdTasks,
+    HerdWaiterArguments, Instrument, LabCommand, LabFlags, LabRunFlags, PathFlags, WanCheckFlags, WanCommand,
+    WanFlags, WanRunFlags,
+};
+#[cfg(feature = "load")]
 pub use load::{
     Client, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output, OutputTo, RequestFlags, Stack,
     WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
-pub use prepare::{FilesetFlags, ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};
+pub use prepare::{ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};
 pub use serve::{HostFlags, LiveFlags, LogFormat, MECHANISMS, ServeFlags};
+#[cfg(feature = "load")]
 pub use values::cpus::CpuList;
 pub use values::text_or_json::TextOrJson;
-pub use wan::{PathFlags, WanCheckFlags, WanCommand, WanFlags, WanRunFlags};
 
 /// A web server that keeps its head when connections rush in, and the instruments that prove it.
 #[derive(Debug, Parser)]
@@ -58,33 +68,20 @@ pub enum Command {
     ///
     /// Watches the listener, and refuses the new connections that would wait too long. The server runs unchanged. Connections
     /// are admitted as soon as the guard ends, however it ends.
+    #[cfg(feature = "guard")]
     Guard(Box<GuardFlags>),
     /// Offer load to an HTTP server at a rate that does not depend on the server
+    #[cfg(feature = "load")]
     Load(Box<LoadFlags>),
     /// Offer one load from many machines, over NATS
+    #[cfg(feature = "fleet")]
     Fleet(Box<FleetFlags>),
-    /// Find the capacity of a server, its behaviour past it, and its recovery
-    ///
-    /// The load overloads the server on purpose. A target outside this machine and private networks needs
-    /// --i-own-this-server.
-    Capacity(Box<CapacityFlags>),
-    /// Write a set of files like SPECweb99's
-    Fileset(FilesetFlags),
-    /// Overload servers on this machine and write a report
-    Demo(DemoFlags),
+    /// The laboratory's commands.
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Instrument(Instrument),
     /// Check what this machine and kernel support, and name the limits
     Doctor(DoctorFlags),
-    /// Run controlled experiments: servers under loads, with records and a report
-    Lab(LabFlags),
-    /// Measure the thundering herd: how many tasks wake for one connection
-    ///
-    /// N waiters wait on one listener. A sample is one connection, and ends when all waiters sleep again.
-    Herd(HerdFlags),
-    /// Run a command over a path with delay, jitter and loss
-    ///
-    /// The path joins two networks of their own on this machine. The client is at 10.79.0.2, the server at 10.79.0.1.
-    /// Needs root, or the right to make user namespaces.
-    Wan(Box<WanFlags>),
     /// Print a config file for serve that does the work of another server's
     Import(ImportFlags),
     /// Print a line for a file with passwords, which serve --auth names
@@ -106,9 +103,6 @@ pub enum Command {
     ///
     /// With --out, each page gets a file of its own, such as inrush-load.1: inrush man --out ~/.local/share/man/man1
     Man(ManFlags),
-    /// A waiter of the herd measurement
-    #[command(hide = true)]
-    HerdWaiter(HerdWaiterArguments),
     /// A worker process of a server
     #[command(hide = true, alias = "helper")]
     Worker {
@@ -116,6 +110,7 @@ pub enum Command {
         place: u32,
     },
     /// The process of a guard that decides, without rights
+    #[cfg(feature = "guard")]
     #[command(hide = true)]
     GuardController(Box<GuardFlags>),
     /// The process that starts the successor of a server

@@ -251,7 +251,7 @@ fn setting_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a clap::Arg
     settings(command).find(|known| name_of(known) == key).ok_or_else(|| {
         let names: Vec<String> = settings(command).map(name_of).collect();
         let name = command.get_name();
-        match experiment::nearest(key, names.iter().map(String::as_str)) {
+        match base::nearest(key, names.iter().map(String::as_str)) {
             Some(meant) => format!("'{key}' is not a setting of {name}; did you mean '{meant}'?"),
             None => format!("'{key}' is not a setting of {name}; expected one of: {}", names.join(", ")),
         }
@@ -338,6 +338,7 @@ mod tests {
         check(&["--"]);
     }
 
+    #[cfg(feature = "mechanisms")]
     #[test]
     fn effective_configuration_reads_back_the_same() {
         let folder = tempfile::tempdir().unwrap();
@@ -375,6 +376,7 @@ mod tests {
         assert_eq!(text.lines().count(), settings(command.find_subcommand("serve").unwrap()).count());
     }
 
+    #[cfg(feature = "mechanisms")]
     #[test]
     fn of_a_changed_file_what_may_change_does() {
         let live = crate::cli::LiveFlags::names();

@@ -1,11 +1,9 @@
 //! The end of the program: one clear line on stderr for an error, and the exit codes of the contract.
 
-mod signals;
-
 use std::process::ExitCode;
 
 use crate::habits::habit;
-pub use signals::stop_at_signal;
+use crate::parts::left_out;
 
 /// Every end of the program but success.
 #[derive(Debug)]
@@ -51,7 +49,10 @@ impl From<clap::Error> for Exit {
             DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand => {
                 Exit::Usage("a command is missing; see inrush --help".to_owned())
             }
-            _ => Exit::Usage(habit(&error).unwrap_or_else(|| one_line(&error.to_string()))),
+            _ => {
+                let said = habit(&error).or_else(|| left_out(&error));
+                Exit::Usage(said.unwrap_or_else(|| one_line(&error.to_string())))
+            }
         }
     }
 }
@@ -96,6 +97,8 @@ pub fn report(outcome: Result<(), Exit>) -> ExitCode {
     ExitCode::from(code)
 }
 
+// The tests use the flags of these parts.
+#[cfg(all(feature = "fleet", feature = "lab"))]
 #[cfg(test)]
 mod tests {
     use clap::Parser;

@@ -4,18 +4,22 @@
 //! each command out.
 //!
 //! What the commands share: `output` writes data to stdout, `meters` has the counters of a run for Prometheus and OTLP,
-//! `exit` ends the program, and `habits` recognises flags of other programs. The program is [`main`].
+//! `exit` ends the program, `habits` recognises flags of other programs, and `parts` commands that this build leaves out. The program is [`main`].
 //! `reference` holds the sources of the reference manual.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+// What the parts share is unused where a build leaves some of them out. The build with all of them shows dead code.
+#![cfg_attr(not(all(feature = "fleet", feature = "lab", feature = "live")), allow(dead_code, unused_imports))]
 
 mod cli;
 mod commands;
 mod config_file;
 mod exit;
 mod habits;
+#[cfg(feature = "load")]
 mod meters;
 mod output;
+mod parts;
 pub mod reference;
 
 /// Runs the command that this process was started with, and returns its exit code.

@@ -5,7 +5,6 @@
 use clap::{Command, CommandFactory};
 
 use crate::cli::Cli;
-use crate::meters::{self, Meters};
 
 /// The commands with their flags and help texts.
 pub fn command() -> Command {
@@ -21,6 +20,7 @@ pub fn server_metrics() -> impl IntoIterator<Item = (&'static str, String)> {
 }
 
 /// The metrics page of a load run that has not begun.
+#[cfg(feature = "load")]
 pub fn load_metrics() -> String {
-    meters::page(&Meters::sample())
+    crate::meters::page(&crate::meters::Meters::sample())
 }

@@ -5,7 +5,7 @@
 //! - [`trial`] is one run of load against a server, observed from both sides.
 //! - [`run`] carries out an experiment; [`library`] holds the experiments that come with the program.
 //! - [`capacity`] searches for a server's capacity, [`survey`] goes past it and back.
-//! - [`progress`] shows how far a run is, [`doctor`] examines the machine.
+//! - [`progress`] shows how far a run is, [`facilities`] examines the machine.
 //!
 //! Leaves the file form to `experiment`, the place of servers and the kernel's counters to `stage`, estimates and
 //! judgements to `analysis`, pages to `report`.
@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity;
-pub mod doctor;
+pub mod facilities;
 pub mod library;
 pub mod progress;
 pub mod run;

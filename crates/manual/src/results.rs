@@ -64,7 +64,7 @@ const PAGES: [Page; 9] = [
     Page {
         file: "results/doctor.md",
         introduction: DOCTOR,
-        sources: &["lab/src/doctor.rs", "dispatch/src/capabilities.rs", "dispatch/src/table.rs"],
+        sources: &["doctor/src/lib.rs", "dispatch/src/capabilities.rs", "dispatch/src/table.rs"],
         documents: &["Finding", "Row"],
     },
     Page {

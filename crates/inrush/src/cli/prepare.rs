@@ -1,11 +1,9 @@
 //! The flags of the commands that make what `inrush serve` reads.
 
-mod fileset;
 mod import;
 mod password;
 mod precompress;
 
-pub use fileset::FilesetFlags;
 pub use import::{ImportCommand, ImportFlags};
 pub use password::PasswordFlags;
 pub use precompress::PrecompressFlags;

@@ -10,9 +10,9 @@ use clap::Parser;
 use sys::say;
 
 use crate::cli::{Cli, Command, FleetAgentFlags, FleetCommand, FleetFlags, FleetRunFlags, NatsFlags};
-use crate::commands::load;
+use crate::commands::load::{self, stop_at_signal};
 use crate::config_file;
-use crate::exit::{Exit, stop_at_signal};
+use crate::exit::Exit;
 
 /// Carries out the task of the flags.
 pub fn run(flags: FleetFlags) -> Result<(), Exit> {

@@ -21,6 +21,7 @@ use ::guard::{
     Exempt, GuardError, HookChoice, Place, Refusal, Server, Settings, SignalChoice, Starter, Wanted,
 };
 use base::{Clock, Nanos, RealClock};
+use doctor::{Finding, finding};
 use sys::thread::signal::{self, Signal};
 
 use crate::cli::{GuardFlags, GuardHook, GuardRefusal, GuardSignal};
@@ -32,6 +33,19 @@ use processes::Started;
 const PATIENCE: Nanos = Nanos::from_secs(60);
 /// The time between two looks for the listener of a started server.
 const LOOK: Nanos = Nanos::from_millis(20);
+
+/// The best signal and hook of a guard on this machine.
+pub fn findings() -> Vec<Finding> {
+    let what = "guard";
+    let best = match ::guard::probe() {
+        Ok(()) => {
+            let found = "counts requests, and refuses at the server's cgroup; its starter alone keeps rights";
+            finding(what, found, None)
+        }
+        Err(error) => finding(what, "reads the accept queue, and refuses by a sink", Some(error.to_string())),
+    };
+    vec![best]
+}
 
 /// Guards a listener until a signal, or lists all listeners.
 pub fn run(flags: GuardFlags) -> Result<(), Exit> {

@@ -1,20 +1,21 @@
 //! `inrush load`: turns flags into a configuration, carries out the run, and prints its output.
 //!
-//! The modules: `outputs` writes results, `summary` and `hdr_log` have formats of their own. `live`, `view` and `keys` are the
+//! The modules: `outputs` writes results, `summary` and `hdr_log` have formats of their own. `live` is the
 //! live view, and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks
-//! beside a run. `full_listener` is the target of a calibration.
+//! beside a run. `full_listener` is the target of a calibration, and `facilities` what
+//! a generator can offer here. `stopping` ends a run at a signal.
 
 mod calibrate;
 mod compare;
 mod dry_run;
+mod facilities;
 mod full_listener;
 mod hdr_log;
-mod keys;
 mod live;
 mod outputs;
 mod placement;
+mod stopping;
 pub mod summary;
-mod view;
 mod watch;
 
 use std::ffi::OsString;
@@ -31,9 +32,11 @@ use sys::process::Program;
 use sys::say;
 
 use crate::cli::{Client, LoadCommand, LoadFlags, Output, OutputTo, RequestFlags, Stack, WatchFlags};
-use crate::exit::{Exit, stop_at_signal};
-pub use calibrate::{Generator, most_over_af_xdp, most_over_tun, state_folder};
+use crate::exit::Exit;
+pub use calibrate::{Generator, state_folder};
+pub use facilities::findings;
 pub use full_listener::FullListener;
+pub use stopping::stop_at_signal;
 use watch::Watcher;
 
 /// Default number of clients of a closed loop, as wrk users expect.

@@ -63,10 +63,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
         let page = |name: &str| fs::read_to_string(folder.path().join(name));
-        assert!(page("inrush.1").unwrap().contains("inrush\\-load(1)"));
-        let load = page("inrush-load.1").unwrap();
-        assert!(load.contains("\\-\\-connect\\-timeout"), "{load}");
-        assert!(page("inrush-lab-run.1").is_ok() && page("inrush-herd-waiter.1").is_err());
+        assert!(page("inrush.1").unwrap().contains("inrush\\-serve(1)"));
+        let serve = page("inrush-serve.1").unwrap();
+        assert!(serve.contains("\\-\\-idle\\-timeout"), "{serve}");
+        assert!(page("inrush-import-nginx.1").is_ok() && page("inrush-worker.1").is_err());
     }
 
     #[test]

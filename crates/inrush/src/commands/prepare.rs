@@ -1,9 +1,8 @@
 //! The commands that make what `inrush serve` reads.
 //!
 //! `import` prints a config file, `password` a line of a file with passwords. `precompress` writes compressed files beside
-//! a site's own, and `fileset` writes a whole set of files.
+//! a site's own.
 
-pub mod fileset;
 pub mod import;
 pub mod password;
 pub mod precompress;

@@ -16,8 +16,8 @@ use record::clean_rate::{SHARED_SCHEMA, SharedCleanRate, SharedTrial};
 
 use super::{access, exit};
 use crate::cli::{Cli, Command, FleetCalibrateFlags};
-use crate::commands::load::{self, FullListener, summary::rate};
-use crate::exit::{Exit, stop_at_signal};
+use crate::commands::load::{self, FullListener, stop_at_signal, summary::rate};
+use crate::exit::Exit;
 use crate::output;
 
 /// Time after which a connect is abandoned.

@@ -12,8 +12,8 @@ use record::experiment::{Directory, Form};
 use stage::fileset::url_paths;
 use stage::topology::{Topology, TopologyOptions};
 
+use super::experiments::carry_out;
 use crate::cli::DemoFlags;
-use crate::commands::lab::carry_out;
 use crate::exit::Exit;
 
 /// The lines of the experiment's file that flags replace.

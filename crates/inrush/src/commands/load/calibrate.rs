@@ -17,10 +17,11 @@ use record::{LoadResult, Manifest, TopologyKind};
 use stage::topology::Topology;
 
 use super::full_listener::FullListener;
+use super::stopping::stop_at_signal;
 use super::summary::rate;
 use super::{carry_out, configuration, exit, text_or_json};
 use crate::cli::{Cli, Command, CpuList, LoadFlags, Output, Stack};
-use crate::exit::{Exit, stop_at_signal};
+use crate::exit::Exit;
 use crate::output;
 
 /// Measured time of a step, and its warm-up, in seconds.

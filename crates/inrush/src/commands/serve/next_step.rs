@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use experiment::nearest;
+use base::nearest;
 use server::{AdminAddress, ServeError};
 
 /// Most names that are looked at for a likely folder.

@@ -9,7 +9,8 @@ use ::herd::{Config, CountedBy, HerdError, Progress, Tasks, Wait};
 use sys::say;
 
 use crate::cli::{CountBy, HerdFlags, HerdTasks, HerdWaiterArguments};
-use crate::exit::{Exit, stop_at_signal};
+use crate::commands::load::stop_at_signal;
+use crate::exit::Exit;
 use crate::output;
 
 /// Measures, and prints the finished points.

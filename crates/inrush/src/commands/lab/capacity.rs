@@ -16,8 +16,8 @@ use record::capacity::ServerSide;
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
-use crate::commands::load::check_cleartext;
-use crate::exit::{Exit, stop_at_signal};
+use crate::commands::load::{check_cleartext, stop_at_signal};
+use crate::exit::Exit;
 use crate::output;
 use witness::Witness;
 

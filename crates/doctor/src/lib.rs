@@ -1,24 +1,18 @@
-//! The facilities of this machine, and the limits that an experiment meets first.
+//! The facilities of this machine, and the limits that a server or an experiment meets first.
 //!
 //! Each finding is read from the machine at the moment of asking. A finding with a consequence asks for action.
-//! Changes nothing, and starts only the namespaces that it tries out, which vanish at once.
+//! Changes nothing. Leaves out what one command alone needs: those who own the command add their findings.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::fs;
 
 use confine::Facility;
-use record::TopologyKind;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
-use stage::topology::Topology;
-
 /// The time for which a port is kept back after its connection: TIME-WAIT on Linux, in seconds.
 const TIME_WAIT_S: u64 = 60;
-
-/// Programs that a comparison can use: servers first, then generators.
-const PEERS: [&str; 9] =
-    ["nginx", "apache2", "lighttpd", "h2o", "haproxy", "wrk", "h2load", "httperf", "chromium"];
 
 /// One thing about the machine.
 #[derive(Clone, Debug, Serialize)]
@@ -37,13 +31,11 @@ pub struct Finding {
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Examines this machine. Tries to make network namespaces and to load programs into the kernel, which takes
-    /// some ten milliseconds.
+    /// Examines this machine. Tries to load programs into the kernel, which takes some ten milliseconds.
     pub fn of_this_machine() -> Findings {
         Findings(vec![
             kernel(),
             processors(),
-            topology(),
             descriptors(),
             ports(),
             accept_queue(),
@@ -53,7 +45,6 @@ impl Findings {
             kernel_programs(),
             confinement(),
             clock(),
-            peers(),
         ])
     }
 }
@@ -100,20 +91,6 @@ fn processors() -> Finding {
     let consequence =
         one.then(|| "Server and generator share one processor: each bends the other's figures.".to_owned());
     finding("processors", format!("{} to run on", cpus.len()), consequence)
-}
-
-fn topology() -> Finding {
-    match Topology::best() {
-        Ok(topology) => {
-            let warnings = Some(topology.warnings.join(" ")).filter(|warnings| !warnings.is_empty());
-            let found = match topology.kind {
-                TopologyKind::Namespaces => "server and client can have networks of their own",
-                TopologyKind::Loopback => "loopback only",
-            };
-            finding("namespaces", found, warnings)
-        }
-        Err(error) => finding("namespaces", "unknown", Some(error.to_string())),
-    }
 }
 
 fn descriptors() -> Finding {
@@ -213,13 +190,6 @@ fn clock() -> Finding {
     finding("clock", if source.is_empty() { "unknown".to_owned() } else { source }, consequence)
 }
 
-fn peers() -> Finding {
-    let (here, missing): (Vec<&str>, Vec<&str>) =
-        PEERS.into_iter().partition(|name| sys::process::find_program(name).is_some());
-    let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    finding("programs to compare", format!("{}; not here: {}", list(here), list(missing)), None)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,7 +197,7 @@ mod tests {
     #[test]
     fn every_finding_says_what_was_found() {
         let findings = Findings::of_this_machine();
-        assert!(findings.0.iter().any(|finding| finding.what == "programs to compare"));
+        assert!(findings.0.iter().any(|finding| finding.what == "kernel"));
         assert!(findings.0.iter().all(|finding| !finding.found.is_empty()));
         let text = findings.to_string();
         assert!(text.lines().count() >= findings.0.len());

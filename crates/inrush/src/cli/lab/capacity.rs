@@ -6,8 +6,8 @@ use ::load::{SourceRange, Threshold, Url};
 use base::{Nanos, Seed};
 use clap::{Args, ValueEnum};
 
-use super::load::reach::{ReachFlags, TlsFlags};
-use super::load::request::RequestFlags;
+use crate::cli::load::reach::{ReachFlags, TlsFlags};
+use crate::cli::load::request::RequestFlags;
 use crate::cli::values::number::from_one_up;
 
 /// Shortest step: a shorter one has too few tenths of a second, and measures the scheduler and not the

@@ -32,7 +32,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline};
 use record::{Latency, Outcome, Outcomes, Point, Statuses};
 
-use super::summary::quantile;
+use crate::commands::load::summary::quantile;
 
 /// The least lines of the curves, latencies and outcomes.
 const BODY: u16 = 7;

@@ -1,6 +1,6 @@
-//! The signals that end a command: the first one asks for the result so far, the second one ends the program.
+//! The signals that end a run: the first one asks for the result so far, the second one ends the program.
 
-use std::io::{self, IsTerminal, stderr, stdin};
+use std::io::{self, stdin};
 
 use ::load::Stop;
 use base::{Clock, Nanos, RealClock};
@@ -8,6 +8,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use sys::say;
 use sys::thread::signal::{Signal, wait};
 
+use super::live::show_cursor;
 use crate::exit::Exit;
 
 /// Signals within this time are one request: timeout(1) signals the process, and then its group with it.
@@ -49,9 +50,7 @@ fn end_at_once(terminal: Option<&Termios>) {
         // No code is left to handle an error.
         let _ = tcsetattr(stdin(), OptionalActions::Now, before);
     }
-    if stderr().is_terminal() {
-        let _ = ratatui::crossterm::execute!(stderr(), ratatui::crossterm::cursor::Show);
-    }
+    show_cursor();
     say!("inrush: ended by a second signal, without a result");
     std::process::exit(1);
 }

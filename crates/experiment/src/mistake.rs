@@ -1,12 +1,6 @@
-//! The known name nearest to a wrong one.
+//! What is wrong in a file, with the known name nearest to a wrong one.
 
-/// Returns the known name that is most like a wrong one, or `None` if none is like it.
-pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Below this likeness (Jaro and Winkler) a proposal is a guess.
-    const ALIKE: f64 = 0.7;
-    let rated = known.into_iter().map(|name| (strsim::jaro_winkler(wrong, name), name));
-    rated.filter(|(likeness, _)| *likeness >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
-}
+use base::nearest;
 
 /// Writes `; did you mean 'x'?` if a known name is like the wrong one, otherwise all known names.
 pub(super) fn proposal<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
@@ -39,9 +33,7 @@ mod tests {
     #[test]
     fn only_a_likely_name_is_proposed() {
         let known = ["duration", "trials", "warmup"];
-        assert_eq!(nearest("durations", known), Some("duration"));
-        assert_eq!(nearest("trails", known), Some("trials"));
-        assert_eq!(nearest("xyz", known), None);
+        assert_eq!(proposal("trails", known), "; did you mean 'trials'?");
         assert_eq!(proposal("xyz", known), "; known are duration, trials, warmup");
     }
 }
