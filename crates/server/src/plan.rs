@@ -30,7 +30,7 @@ use crate::ground::choices::{Driver, Switch, URING};
 use crate::ground::config_text::ConfigText;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::{Custody, Listener};
+use crate::ground::listener::{Custody, Inheritance, Listener};
 use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
 use crate::kernel_cache::Materials;
@@ -89,6 +89,13 @@ impl Plan {
             reports: LoadReports::default(),
             config,
         })
+    }
+
+    /// Returns the same plan, and the opening of its sockets, which takes over these listeners. Until the opening is
+    /// consumed, the plan's loops know no address without TLS.
+    pub fn with_opening(self, inheritance: Inheritance) -> (Plan, Opening) {
+        let (settings, plain) = self.settings.until_bound();
+        (Plan { settings, ..self }, Opening::new(inheritance, plain))
     }
 
     /// Returns the same plan for listening sockets in this custody.

@@ -39,7 +39,7 @@ use crate::operation::service_manager::Notifier;
 use crate::operation::side_servers::{self, Guard, SideServer, Totals};
 use crate::operation::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, Successor};
 use crate::plan::refusal_loop;
-use crate::plan::{Opened, Opening, Plan, Started};
+use crate::plan::{Opened, Plan, Started};
 
 /// The time between two looks at the other program during a hand-over.
 const HAND_OVER_LOOK: Nanos = Nanos::from_millis(5);
@@ -150,10 +150,10 @@ impl Server {
         let refusals = Refusals::new().map_err(system("make an eventfd"))?;
         let sender = log.as_ref().map(|(sender, _)| sender.clone());
         let hosts = hosts::open(&config, tls.as_ref())?;
-        let plan =
-            Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?.in_custody(custody);
+        let plan = Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?;
+        let (plan, opening) = plan.in_custody(custody).with_opening(listeners);
         let refusals = refusal_loop::start(&plan, refusals)?;
-        let Started { loops, opened } = (architecture.start)(&plan, Opening::new(listeners))?;
+        let Started { loops, opened } = (architecture.start)(&plan, opening)?;
         let begun = Begun { architecture, plan: &plan, loops: &loops, refusals: &refusals, opened: &opened };
         let keeper = |cache: &SharedCache| {
             Ok::<_, ServeError>((cache.clone(), cache.start_keeper(plan.keepers_materials())?))

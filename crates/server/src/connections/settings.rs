@@ -30,6 +30,17 @@ pub struct LiveSettings {
     custody: Custody,
 }
 
+/// The right to set the addresses without TLS, for all views of the settings. Setting them consumes it.
+#[derive(Debug)]
+pub struct PlainAddresses(Arc<OnceLock<Vec<SocketAddr>>>);
+
+impl PlainAddresses {
+    /// Sets the addresses.
+    pub fn set(self, addresses: impl Iterator<Item = SocketAddr>) {
+        let _ = self.0.set(addresses.collect());
+    }
+}
+
 #[derive(Debug)]
 struct Shared {
     version: AtomicU64,
@@ -54,15 +65,14 @@ impl LiveSettings {
 
     /// Adds TLS, whose certificates may change as well, and the addresses without it.
     pub fn with_tls(self, tls: Option<Sessions>, plain: &[SocketAddr]) -> LiveSettings {
-        if plain.iter().all(|address| address.port() != 0) {
-            self.speak_plainly_at(plain.iter().copied());
-        }
-        LiveSettings { tls, ..self }
+        LiveSettings { tls, plain: Arc::new(OnceLock::from(plain.to_vec())), ..self }
     }
 
-    /// Sets the addresses without TLS, once.
-    pub fn speak_plainly_at(&self, addresses: impl Iterator<Item = SocketAddr>) {
-        let _ = self.plain.set(addresses.collect());
+    /// Returns the same settings for addresses without TLS that are known only after binding, and the value that sets
+    /// them.
+    pub fn until_bound(self) -> (LiveSettings, PlainAddresses) {
+        let plain = Arc::<OnceLock<_>>::default();
+        (LiveSettings { plain: Arc::clone(&plain), ..self }, PlainAddresses(plain))
     }
 
     /// Adds the limits of each client.
@@ -151,5 +161,15 @@ mod tests {
         user.refresh();
         assert_eq!(user.limits.fields, 7);
         assert_eq!(setter.clone().limits.fields, Settings::default().limits.fields);
+    }
+
+    #[test]
+    fn plain_addresses_after_binding_reach_every_view() {
+        let address = "127.0.0.1:8080".parse().unwrap();
+        let (settings, plain) = LiveSettings::new(Settings::default()).until_bound();
+        let view = settings.clone();
+        assert!(!view.has_plain());
+        plain.set([address].into_iter());
+        assert!(view.has_plain() && settings.has_plain());
     }
 }

@@ -50,11 +50,11 @@ pub struct Inheritance {
     sockets: Vec<(SocketAddr, Vec<OwnedFd>)>,
     /// The sinks of all addresses, in the order of their groups.
     sinks: Vec<OwnedFd>,
-    settle: Option<Settle>,
+    predecessor_wait: Option<PredecessorWait>,
 }
 
 /// Waits until no other process controls the accept queues.
-type Settle = Box<dyn FnOnce() -> io::Result<()> + Send>;
+type PredecessorWait = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 impl Inheritance {
     /// Adds sockets of an address, in the order of their group.
@@ -70,9 +70,9 @@ impl Inheritance {
         self.sinks.extend(sinks);
     }
 
-    /// Sets the function that [`Inheritance::settle`] calls.
-    pub fn settle_by(&mut self, settle: impl FnOnce() -> io::Result<()> + Send + 'static) {
-        self.settle = Some(Box::new(settle));
+    /// Sets the function that [`Inheritance::await_predecessor`] calls.
+    pub fn set_predecessor_wait(&mut self, wait: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        self.predecessor_wait = Some(Box::new(wait));
     }
 
     /// Returns the addresses.
@@ -86,22 +86,19 @@ impl Inheritance {
         index.map_or_else(Vec::new, |index| self.sockets.remove(index).1)
     }
 
-    /// Takes the sinks.
-    pub fn take_sinks(&mut self) -> Vec<OwnedFd> {
-        std::mem::take(&mut self.sinks)
-    }
-
     /// Tells whether another process still accepts from the sockets.
     pub fn has_predecessor(&self) -> bool {
-        self.settle.is_some()
+        self.predecessor_wait.is_some()
     }
 
-    /// Waits until no other process controls the accept queues. Blocks.
+    /// Waits until no other process controls the accept queues, and returns the sinks. Closes the sockets that nobody
+    /// has taken. Blocks.
     ///
     /// # Errors
     /// The other process has ended.
-    pub fn settle(&mut self) -> io::Result<()> {
-        self.settle.take().map_or(Ok(()), |settle| settle())
+    pub fn await_predecessor(self) -> io::Result<Vec<OwnedFd>> {
+        self.predecessor_wait.map_or(Ok(()), |wait| wait())?;
+        Ok(self.sinks)
     }
 }
 

@@ -15,6 +15,7 @@ use sys::socket::steer_by_cpu;
 
 use super::Plan;
 use crate::connections::overload_control::{ControlledQueue, Overload};
+use crate::connections::settings::PlainAddresses;
 use crate::ground::choices::Switch;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::{Inheritance, Listener, bind_group, listen, take_over};
@@ -24,10 +25,11 @@ use crate::kernel_cache::SharedCache;
 /// Copies of listening sockets, by configured address, for a successor.
 pub type Copies = Vec<(SocketAddr, Vec<OwnedFd>)>;
 
-/// The sockets that another process hands to this server, to be taken over instead of opening new ones.
-#[derive(Default)]
+/// The sockets that another process hands to this server, to be taken over instead of opening new ones, and the right to
+/// tell the plan's loops the ports that the kernel chose. Only [`Plan::with_opening`] makes one.
 pub struct Opening {
     inheritance: Inheritance,
+    plain: PlainAddresses,
 }
 
 /// What an opening leaves for the server, beside the queues of its loops.
@@ -55,9 +57,8 @@ struct Listening {
 }
 
 impl Opening {
-    /// Makes an opening that takes over these listeners.
-    pub fn new(inheritance: Inheritance) -> Opening {
-        Opening { inheritance }
+    pub(super) fn new(inheritance: Inheritance, plain: PlainAddresses) -> Opening {
+        Opening { inheritance, plain }
     }
 
     /// Listens on every address with `queues` accept queues, and with overload control unless it is off.
@@ -126,7 +127,8 @@ impl Opening {
     /// # Errors
     /// [`ServeError::Listen`]; [`ServeError::Setting`] if another process has opened the sockets.
     pub fn bind_groups(self, plan: &Plan, workers: usize) -> Result<Vec<Vec<Listener>>, ServeError> {
-        refuse_inherited(&self.inheritance)?;
+        let Opening { inheritance, plain } = self;
+        refuse_inherited(&inheritance)?;
         let mut sets: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
         for address in plan.config.addresses() {
             let group =
@@ -136,16 +138,17 @@ impl Opening {
                 .for_each(|(set, listener)| set.push(listener.in_custody(plan.custody())));
         }
         let bound = sets.first().into_iter().flatten().map(|listener| listener.address);
-        plan.settings.speak_plainly_at(bound.skip(plan.config.listen.len()));
+        plain.set(bound.skip(plan.config.listen.len()));
         Ok(sets)
     }
 
     fn listen_in(self, plan: &Plan, queues: usize, group: bool) -> Result<Listening, ServeError> {
         let mut sets: Vec<Vec<Listener>> = (0..queues).map(|_| Vec::new()).collect();
         let mut opened = Opened::default();
-        let (all, sinks) = self.open(plan, queues, group, &mut opened.copies)?;
+        let Opening { inheritance, plain } = self;
+        let (all, sinks) = open(inheritance, plan, queues, group, &mut opened.copies)?;
         let bound = all.iter().map(|listeners| listeners[0].address);
-        plan.settings.speak_plainly_at(bound.skip(plan.config.listen.len()));
+        plain.set(bound.skip(plan.config.listen.len()));
         for listeners in all {
             // There are more listeners than queues if a predecessor had more.
             for (index, listener) in listeners.into_iter().enumerate() {
@@ -155,55 +158,53 @@ impl Opening {
         opened.kernel_cache = plan.config.kernel_cache.then(|| SharedCache::load(&sets)).flatten();
         Ok(Listening { sets, sinks, opened })
     }
+}
 
-    /// Opens the listeners of every address, or takes over those of a predecessor. Every address gets the same number
-    /// of listeners, at least `queues`. Returns the sinks of the predecessor that stay in the groups as well.
-    fn open(
-        self,
-        plan: &Plan,
-        queues: usize,
-        group: bool,
-        copies: &mut Copies,
-    ) -> Result<(Vec<Vec<Listener>>, Vec<OwnedFd>), ServeError> {
-        let (Opening { mut inheritance }, config) = (self, &plan.config);
-        let upgrades = config.upgrade == Switch::On;
-        let inherited: Vec<Vec<OwnedFd>> =
-            config.addresses().map(|address| inheritance.take(address)).collect();
-        let count = inherited.iter().map(Vec::len).fold(queues, usize::max);
-        let failed = |address: SocketAddr| move |cause| ServeError::Listen { address, cause };
-        let mut opened: Vec<Option<Vec<Listener>>> = Vec::new();
-        for (address, inherited) in config.addresses().zip(&inherited) {
-            // A successor of this server may have more queues.
-            let own = || listen(address, config.backlog, count, group || upgrades).map_err(failed(address));
-            opened.push(if inherited.is_empty() { Some(own()?) } else { None });
-        }
-        // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
-        inheritance.settle().map_err(system("take over from the running server"))?;
-        let mut sinks = inheritance.take_sinks();
-        let stay = group
-            && config.wanted_hook().is_sink()
-            && inherited.iter().all(|sockets| [0, count].contains(&sockets.len()));
-        if !stay {
-            // New listeners must precede the sinks in their group, so the sinks leave it first.
-            sinks.clear();
-        }
-        let mut all = Vec::new();
-        for ((address, inherited), own) in config.addresses().zip(inherited).zip(opened) {
-            let listeners = match own {
-                Some(own) => own,
-                None => {
-                    take_over(inherited, config.backlog, count, !sinks.is_empty()).map_err(failed(address))?
-                }
-            };
-            if upgrades {
-                let sockets = listeners.iter().map(|listener| listener.socket.try_clone());
-                let sockets = sockets.collect::<io::Result<_>>().map_err(system("copy the listeners"))?;
-                copies.push((address, sockets));
-            }
-            all.push(listeners.into_iter().map(|listener| listener.in_custody(plan.custody())).collect());
-        }
-        Ok((all, sinks))
+/// Opens the listeners of every address, or takes over those of a predecessor. Every address gets the same number
+/// of listeners, at least `queues`. Returns the sinks of the predecessor that stay in the groups as well.
+fn open(
+    mut inheritance: Inheritance,
+    plan: &Plan,
+    queues: usize,
+    group: bool,
+    copies: &mut Copies,
+) -> Result<(Vec<Vec<Listener>>, Vec<OwnedFd>), ServeError> {
+    let config = &plan.config;
+    let upgrades = config.upgrade == Switch::On;
+    let inherited: Vec<Vec<OwnedFd>> = config.addresses().map(|address| inheritance.take(address)).collect();
+    let count = inherited.iter().map(Vec::len).fold(queues, usize::max);
+    let failed = |address: SocketAddr| move |cause| ServeError::Listen { address, cause };
+    let mut opened: Vec<Option<Vec<Listener>>> = Vec::new();
+    for (address, inherited) in config.addresses().zip(&inherited) {
+        // A successor of this server may have more queues.
+        let own = || listen(address, config.backlog, count, group || upgrades).map_err(failed(address));
+        opened.push(if inherited.is_empty() { Some(own()?) } else { None });
     }
+    // Comes after the steps that may fail, because from here on the predecessor refuses no connection.
+    let mut sinks = inheritance.await_predecessor().map_err(system("take over from the running server"))?;
+    let stay = group
+        && config.wanted_hook().is_sink()
+        && inherited.iter().all(|sockets| [0, count].contains(&sockets.len()));
+    if !stay {
+        // New listeners must precede the sinks in their group, so the sinks leave it first.
+        sinks.clear();
+    }
+    let mut all = Vec::new();
+    for ((address, inherited), own) in config.addresses().zip(inherited).zip(opened) {
+        let listeners = match own {
+            Some(own) => own,
+            None => {
+                take_over(inherited, config.backlog, count, !sinks.is_empty()).map_err(failed(address))?
+            }
+        };
+        if upgrades {
+            let sockets = listeners.iter().map(|listener| listener.socket.try_clone());
+            let sockets = sockets.collect::<io::Result<_>>().map_err(system("copy the listeners"))?;
+            copies.push((address, sockets));
+        }
+        all.push(listeners.into_iter().map(|listener| listener.in_custody(plan.custody())).collect());
+    }
+    Ok((all, sinks))
 }
 
 /// Refuses the hand-off by the kernel for the sockets of another process, which form no group for each worker.

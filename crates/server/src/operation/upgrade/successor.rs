@@ -57,7 +57,7 @@ impl Successor {
         let mut inherited = hear(&channel)?;
         inherited.custody = channel.custody().clone();
         inherited.custody.pass_on();
-        inherited.listeners.settle_by(move || prepared(&Control::from_inherited(copy)));
+        inherited.listeners.set_predecessor_wait(move || prepared(&Control::from_inherited(copy)));
         Ok(Some((Successor(channel), inherited)))
     }
 
