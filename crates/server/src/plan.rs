@@ -35,7 +35,7 @@ use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
 use crate::kernel_cache::Materials;
 use crate::observation::access_log::{LogSender, LoopLog};
-use crate::observation::load_report::LoadReports;
+use crate::observation::load_report::{LoadReports, ReportStarter};
 use crate::service::{Costly, Refusal};
 
 pub use opening::{Opened, Opening, Started};
@@ -53,7 +53,7 @@ pub struct Plan {
     pub(super) log: Option<LogSender>,
     refusals: Option<Refusals>,
     text: Option<ConfigText>,
-    reports: LoadReports,
+    load_reports: Option<LoadReports>,
 }
 
 impl Plan {
@@ -86,9 +86,15 @@ impl Plan {
             log,
             refusals,
             text,
-            reports: LoadReports::default(),
+            load_reports: None,
             config,
         })
+    }
+
+    /// Returns the same plan with load reports, and the value that starts them; `None` if they are off.
+    pub fn with_load_reports(self) -> (Plan, Option<ReportStarter>) {
+        let (load_reports, starter) = self.config.load_reports.then(LoadReports::with_starter).unzip();
+        (Plan { load_reports, ..self }, starter)
     }
 
     /// Returns the same plan, and the opening of its sockets, which takes over these listeners. Until the opening is
@@ -181,11 +187,6 @@ impl Plan {
         (self.config.overload != Some(Switch::Off)).then_some(target)
     }
 
-    /// Returns the load reports; `None` while they are off.
-    pub fn load_reports(&self) -> Option<LoadReports> {
-        self.config.load_reports.then(|| self.reports.clone())
-    }
-
     /// Makes overload control by the backlog alone, for the accept queue of a worker process; `None` while it is off.
     pub fn control_by_backlog(&self, name: String, listeners: &[Listener]) -> Option<AcceptControl> {
         let backlog = self.config.backlog;
@@ -247,7 +248,7 @@ impl Plan {
             site,
             burn: self.config.burn,
             observer: None,
-            reports: self.load_reports(),
+            reports: self.load_reports.clone(),
             refusal: Refusal::default(),
         }
     }

@@ -32,6 +32,7 @@ use crate::ground::threads::LoopHandle;
 use crate::kernel_cache::SharedCache;
 use crate::observation::access_log::{self, LogEnd, LogSender};
 use crate::observation::agent_check::{AgentCheck, Capacity, Meter};
+use crate::observation::load_report::ReportStarter;
 use crate::operation::admin::{Access, Admin, History};
 use crate::operation::certificates::{Certificates, LOOK_EVERY};
 use crate::operation::confinement::{Confined, Confinement};
@@ -152,6 +153,7 @@ impl Server {
         let hosts = hosts::open(&config, tls.as_ref())?;
         let plan = Plan::new(config, hosts, limit, sender, Some(refusals.clone()), text, tls)?;
         let (plan, opening) = plan.in_custody(custody).with_opening(listeners);
+        let (plan, report_starter) = plan.with_load_reports();
         let refusals = refusal_loop::start(&plan, refusals)?;
         let Started { loops, opened } = (architecture.start)(&plan, opening)?;
         let begun = Begun { architecture, plan: &plan, loops: &loops, refusals: &refusals, opened: &opened };
@@ -160,9 +162,8 @@ impl Server {
         };
         let kernel_cache = opened.kernel_cache.as_ref().map(keeper).transpose()?;
         let evicted = Arc::<AtomicU64>::default();
-        if let Some(reports) = plan.load_reports() {
-            reports.begin(begun.meter(quota), RealClock::new().now());
-        }
+        let start = |starter: ReportStarter| starter.start(begun.meter(quota), RealClock::new().now());
+        report_starter.into_iter().for_each(start);
         let Aside { admin, admin_socket, agent } = Aside::now_unless(early, &plan)?;
         let start = |listener| AgentCheck::start(listener, begun.meter(quota), Arc::clone(&evicted));
         let agent = agent.map(start).transpose()?;

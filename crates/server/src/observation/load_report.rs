@@ -25,9 +25,12 @@ const ASKS: &str = "endpoint-load-metrics-format";
 /// The age at which a report is replaced by a new one.
 const AGE: Nanos = Nanos::from_millis(500);
 
-/// The reports of a server; empty until its loops run. Clones share them.
-#[derive(Clone, Default)]
+/// The reports of a server; empty until its [`ReportStarter`] is consumed. Clones share them.
+#[derive(Clone)]
 pub struct LoadReports(Arc<OnceLock<Mutex<Reporter>>>);
+
+/// The right to start the reports, which needs the counters of loops that already hold the [`LoadReports`].
+pub struct ReportStarter(LoadReports);
 
 struct Reporter {
     meter: Meter,
@@ -35,11 +38,19 @@ struct Reporter {
     line: Bytes,
 }
 
-impl LoadReports {
-    /// Reports from now on. The first report comes after half a second.
-    pub fn begin(&self, meter: Meter, now: Nanos) {
+impl ReportStarter {
+    /// Starts the reports. The first report comes after half a second.
+    pub fn start(self, meter: Meter, now: Nanos) {
         let reporter = Reporter { meter, at: now, line: Bytes::new() };
-        self.0.get_or_init(|| Mutex::new(reporter));
+        self.0.0.get_or_init(|| Mutex::new(reporter));
+    }
+}
+
+impl LoadReports {
+    /// Makes the reports of a server, and the value that starts them.
+    pub fn with_starter() -> (LoadReports, ReportStarter) {
+        let reports = LoadReports(Arc::default());
+        (reports.clone(), ReportStarter(reports))
     }
 
     /// Adds a report to a response if the request asks for one as text.
