@@ -97,7 +97,7 @@ impl Fleet {
                     if told.point().is_some_and(|point| standings.tell(index, &point)) {
                         gathering.show_agents(standings.all());
                     }
-                    gathering.hear(index, *told);
+                    gathering.add_interval(index, *told);
                     if gathering.given_up.is_requested() {
                         given_up.request();
                     }
@@ -116,7 +116,7 @@ impl Fleet {
                     self.agents[index as usize].lost = Some(why);
                     standings.end(index, AgentPhase::Lost);
                     gathering.show_agents(standings.all());
-                    gathering.lose(index);
+                    gathering.forget_process(index);
                 }
             }
         }

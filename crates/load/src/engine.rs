@@ -229,7 +229,11 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
     /// Handles one batch of connects that have completed or failed; does not block.
     fn handle_connects(&mut self) -> Result<(), LoadError> {
         // One look, unless connections were given away: the next look forgets and closes those.
-        while self.transport.look(self.clock.now()).map_err(LoadError::system("waiting for connections"))? {
+        while self
+            .transport
+            .poll_connects(self.clock.now())
+            .map_err(LoadError::system("waiting for connections"))?
+        {
             self.handle_events()?;
         }
         Ok(())

@@ -205,7 +205,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.metrics.end(account, outcome, None);
         let name = self.settings.workload.name_of(session.request);
         self.metrics.named(name, outcome, again.intended, now);
-        self.over(&session, again, outcome, now);
+        self.retry_or_free_place(&session, again, outcome, now);
     }
 }
 

@@ -55,7 +55,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     }
 
     /// Enters offered requests that the run's end has interrupted: they have no latency.
-    pub(super) fn leave(&mut self, account: Account, due: Nanos) {
+    pub(super) fn record_in_flight(&mut self, account: Account, due: Nanos) {
         self.metrics.recorder.unanswered(account.requests(), self.settings.window.contains(due));
         self.metrics.ledger.in_flight(account);
     }
@@ -78,12 +78,12 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             }
             let Some(connection) = self.connections.remove(key) else { continue };
             let Session { account, intended, .. } = connection.session;
-            account.into_iter().for_each(|account| self.leave(account, intended));
+            account.into_iter().for_each(|account| self.record_in_flight(account, intended));
             self.transport.close(connection.wire.socket);
         }
         for session in self.pool.take().into_iter().flat_map(|mut pool| pool.take_waiting()) {
             let Session { account, intended, .. } = session;
-            account.into_iter().for_each(|account| self.leave(account, intended));
+            account.into_iter().for_each(|account| self.record_in_flight(account, intended));
         }
         for again in self.retries.take_all() {
             self.leave_unanswered(&again, None);

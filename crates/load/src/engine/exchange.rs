@@ -67,7 +67,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         };
         match sent {
             Ok(()) => self.transport.watch(&connection.wire.socket, key, connection.is_sending()),
-            Err(_) => self.lost(key, Outcome::Reset),
+            Err(_) => self.handle_lost_connection(key, Outcome::Reset),
         }
     }
 
@@ -86,7 +86,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         match received {
             Received::Nothing | Received::Part(_) if was_sending => self.send_rest(key),
             Received::Nothing | Received::Part(_) => {}
-            Received::Over(outcome) => self.lost(key, outcome),
+            Received::Over(outcome) => self.handle_lost_connection(key, outcome),
             Received::Reply(reply) => self.replied(key, &reply, sent),
         }
     }
@@ -113,7 +113,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         connection.has_replied = true;
         // The server may leave the rest of a request unread, so the next request cannot follow it.
         let persistent = reply.persistent && !connection.is_sending();
-        if self.settings.follows_redirects && connection.turn(reply.status, &self.settings) {
+        if self.settings.follows_redirects && connection.follow_redirect(reply.status, &self.settings) {
             let measured = self.settings.window.contains(connection.session.intended);
             self.metrics.recorder.redirected(measured);
             return if persistent { self.send_next(key, now) } else { self.reconnect(key, now) };
@@ -167,7 +167,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         if connection.session.left == 0 {
             if let Some(session) = self.close(key) {
-                self.over(&session, Again::one(&session), outcome, now);
+                self.retry_or_free_place(&session, Again::one(&session), outcome, now);
             }
             return;
         }
@@ -231,13 +231,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
                 self.await_reply(key, now);
             }
             Ok(_) => self.await_reply(key, now),
-            Err(_) => self.lost(key, Outcome::Reset),
+            Err(_) => self.handle_lost_connection(key, Outcome::Reset),
         }
     }
 
     /// Handles a connection that ended without the reply. A server may close a persistent connection at any
     /// time, so between replies the session reconnects. Otherwise the session ends.
-    fn lost(&mut self, key: Key, outcome: Outcome) {
+    fn handle_lost_connection(&mut self, key: Key, outcome: Outcome) {
         let now = self.clock.now();
         let Some(connection) = self.connections.get(key) else { return };
         let between_replies = connection.has_replied && !connection.reader.is_within_reply();

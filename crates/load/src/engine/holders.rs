@@ -153,7 +153,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             }
             self.begin_those_due(now);
             self.wake_those_due(now);
-            while self.transport.look(self.clock.now()).map_err(LoadError::system(WAITING))? {
+            while self.transport.poll_connects(self.clock.now()).map_err(LoadError::system(WAITING))? {
                 self.handle_events()?;
             }
             let timeout = self.sleep_time();

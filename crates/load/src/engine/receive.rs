@@ -37,18 +37,18 @@ pub(crate) struct Ears<'a> {
 }
 
 impl Ears<'_> {
-    fn hear(&mut self, part: Part<'_>) {
+    fn distribute_part(&mut self, part: Part<'_>) {
         if let Part::Content(content) = part {
             self.hasher.update(content);
         }
         if let Some((example, accepted, known)) = &mut self.example {
-            example.hear(part, accepted, known);
+            example.read_part(part, accepted, known);
         }
         if let Some(detour) = &mut self.detour {
-            detour.hear(part);
+            detour.read_part(part);
         }
         if let Some(story) = &mut self.story {
-            story.hear(part);
+            story.read_part(part);
         }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn receive<T: Transport>(
             Ok(None) | Err(_) => Received::Over(Outcome::Reset),
         };
     }
-    match reader.feed_parts(received, |part| ears.hear(part)) {
+    match reader.feed_parts(received, |part| ears.distribute_part(part)) {
         Err(_) => Received::Over(Outcome::Malformed),
         Ok((taken, Some(mut reply))) => {
             reply.persistent &= taken == received.len();

@@ -58,9 +58,15 @@ impl Again {
 }
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
-    /// Ends a session and frees its place, unless its connect has done so. The place of a request that will be offered
-    /// again stays busy until that ends.
-    pub(super) fn over(&mut self, session: &Session, again: Again, outcome: Outcome, now: Nanos) {
+    /// Offers the request of an ended session again, or else frees the session's place, unless its connect has done so.
+    /// The place of a request that will be offered again stays busy until that ends.
+    pub(super) fn retry_or_free_place(
+        &mut self,
+        session: &Session,
+        again: Again,
+        outcome: Outcome,
+        now: Nanos,
+    ) {
         if !self.retry(again, outcome, now) {
             self.give_place_back(session, now);
         }

@@ -128,7 +128,7 @@ impl Transport for Scripted {
 
     fn close(&mut self, _socket: usize) {}
 
-    fn look(&mut self, _now: Nanos) -> io::Result<bool> {
+    fn poll_connects(&mut self, _now: Nanos) -> io::Result<bool> {
         Ok(false)
     }
 

@@ -12,7 +12,7 @@
 //! closed-loop client is one user for each stream: a stream's next request is due a think time after its reply.
 //!
 //! A due request begins when fewer streams are open than the run and the server allow; until then it has no timeout of
-//! its own. While requests are due and no stream is open, the connection has one ([`Engine::settle`]).
+//! its own. While requests are due and no stream is open, the connection has one ([`Engine::update_stream_waits`]).
 //!
 //! A reset or a timeout of a stream ends one request, and the others go on. A connection that breaks ends its session,
 //! unless no stream was open and the connection had carried a reply. After GOAWAY the requests that were not sent yet
@@ -171,7 +171,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         self.begin_streams(key, now);
         self.share(key, now);
         match self.flush_streams(key) {
-            Ok(()) => self.settle(key, now),
+            Ok(()) => self.update_stream_waits(key, now),
             Err(_) => self.streams_lost(key, Outcome::Reset),
         }
     }
@@ -253,7 +253,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Moves a session whose connection takes no more requests, and notes what the others wait for: room to send, the
     /// next request's time, or the server's leave to open a stream. The last has the request's timeout.
-    fn settle(&mut self, key: Key, now: Nanos) {
+    fn update_stream_waits(&mut self, key: Key, now: Nanos) {
         let Some(connection) = self.connections.get(key) else { return };
         let Connection { session, http2: Some(http2), .. } = connection else { return };
         let open = http2.client.streams();
@@ -336,7 +336,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         self.say_goodbye(key);
         if let Some(session) = self.close(key) {
-            self.over(&session, stream.again(&session, true), outcome, now);
+            self.retry_or_free_place(&session, stream.again(&session, true), outcome, now);
         }
     }
 
@@ -412,7 +412,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             }
             let again = stream.again(&session, is_last);
             if is_last {
-                self.over(&session, again, outcome, now);
+                self.retry_or_free_place(&session, again, outcome, now);
             } else {
                 self.retry(again, outcome, now);
             }
@@ -443,13 +443,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let rest = session.left - streams.len() as u32;
         let mut waiting = session.due_before(until, rest, self.settings.workload).into_iter();
         for stream in streams {
-            stream.account.into_iter().for_each(|account| self.leave(account, stream.intended));
+            stream.account.into_iter().for_each(|account| self.record_in_flight(account, stream.intended));
         }
         let Some(mut session) = self.close(key) else { return };
         if let Some(account) = session.account.take() {
             // The first of those that wait has its account already.
             let (due, requests) = waiting.next().unwrap_or((session.intended, 1));
-            self.leave(account, due);
+            self.record_in_flight(account, due);
             self.leave_waiting([(due, requests - 1)]);
         }
         self.leave_waiting(waiting);
@@ -459,7 +459,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     fn leave_waiting(&mut self, waiting: impl IntoIterator<Item = (Nanos, u32)>) {
         for (due, requests) in waiting {
             let account = self.metrics.offer(requests, self.settings.counted.contains(due));
-            self.leave(account, due);
+            self.record_in_flight(account, due);
         }
     }
 }

@@ -76,7 +76,7 @@ pub fn run_agent(
     let mut gathering = Gathering::of_share(plan, share, &mut unseen);
     let mut hear = |told: ThreadInterval| {
         tell(&told);
-        gathering.hear(index, told);
+        gathering.add_interval(index, told);
     };
     let reports = carry_out(plan, share, Start::at(origin), Links::default(), None, should_stop, &mut hear)?;
     let began = reports.lanes.began;

@@ -122,7 +122,7 @@ pub fn run_in_processes(
                 Ok((process, line)) => {
                     watch.heard[process as usize] = RealClock.now();
                     match line {
-                        Ok(Line::Interval(told)) => gathering.hear(process, *told),
+                        Ok(Line::Interval(told)) => gathering.add_interval(process, *told),
                         Ok(Line::Reports(of_part)) => {
                             reports.merge(&of_part);
                             reported += 1;

@@ -47,8 +47,9 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Stop) -> Result<Load
     let mut gathering = Gathering::new(plan, observer);
     let given_up = gathering.given_up.clone();
     let stopped = || stop.is_requested() || given_up.is_requested();
-    let reports =
-        carry_out(plan, Share::ALL, start, links, None, &stopped, &mut |told| gathering.hear(0, told))?;
+    let reports = carry_out(plan, Share::ALL, start, links, None, &stopped, &mut |told| {
+        gathering.add_interval(0, told)
+    })?;
     Ok(gathering.result(reports))
 }
 
@@ -160,18 +161,20 @@ impl<'a> Gathering<'a> {
     /// Gathers one share of a run.
     pub(crate) fn of_share(plan: &'a Plan, share: Share, observer: &'a mut dyn Observer) -> Gathering<'a> {
         let mut gathering = Gathering { share, ..Gathering::new(plan, observer) };
-        (0..share.count).filter(|other| *other != share.index).for_each(|other| gathering.lose(other));
+        (0..share.count)
+            .filter(|other| *other != share.index)
+            .for_each(|other| gathering.forget_process(other));
         gathering
     }
 
     /// Waits no longer for the intervals of a process.
-    pub fn lose(&mut self, process: u32) {
+    pub fn forget_process(&mut self, process: u32) {
         let share = Share { index: process, count: self.plan.processes() };
-        share.range(self.plan.lanes()).for_each(|lane| self.assembly.lose(lane, self.observer));
+        share.range(self.plan.lanes()).for_each(|lane| self.assembly.forget_thread(lane, self.observer));
     }
 
     /// Takes an interval of a thread in a process.
-    pub fn hear(&mut self, process: u32, ThreadInterval(member, interval): ThreadInterval) {
+    pub fn add_interval(&mut self, process: u32, ThreadInterval(member, interval): ThreadInterval) {
         match member {
             Member::Lane(lane) => self.assembly.add(lane, interval, self.observer),
             Member::Population(number) => self.assembly.add_population(number, process, &interval),
@@ -189,7 +192,7 @@ impl<'a> Gathering<'a> {
     /// The result; call it when every thread has reported.
     pub fn result(mut self, reports: Reports) -> LoadResult {
         // Threads that notice an early end on either side of a boundary deliver different numbers of intervals.
-        (0..self.plan.processes()).for_each(|process| self.lose(process));
+        (0..self.plan.processes()).for_each(|process| self.forget_process(process));
         result(self.plan, self.share, reports, self.assembly, self.manifest)
     }
 }

@@ -100,7 +100,7 @@ fn gather(lines: &Lines, gathering: &mut Gathering<'_>) -> io::Result<Option<Box
     let (mut reports, mut failure) = (None, None);
     for (process, line) in lines {
         match line {
-            Ok(Line::Interval(told)) => gathering.hear(process, *told),
+            Ok(Line::Interval(told)) => gathering.add_interval(process, *told),
             Ok(Line::Reports(of_handler)) => reports = Some(of_handler),
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -122,21 +122,22 @@ pub(crate) fn handle(
     plan: &Plan,
     socket: RawFd,
     start: Start,
-    hear: &mut dyn FnMut(ThreadInterval),
+    add_interval: &mut dyn FnMut(ThreadInterval),
 ) -> Result<Reports, LoadError> {
     let socket =
         sys::process::inherited(socket).map_err(LoadError::system("the socket to the establisher"))?;
-    report(plan, socket, start, hear)
+    report(plan, socket, start, add_interval)
 }
 
 fn report(
     plan: &Plan,
     establisher: OwnedFd,
     start: Start,
-    hear: &mut dyn FnMut(ThreadInterval),
+    add_interval: &mut dyn FnMut(ThreadInterval),
 ) -> Result<Reports, LoadError> {
     let lane = Member::Lane(plan.lanes());
-    let lanes = run_handler(plan, start, establisher, &mut |interval| hear(ThreadInterval(lane, interval)))?;
+    let lanes =
+        run_handler(plan, start, establisher, &mut |interval| add_interval(ThreadInterval(lane, interval)))?;
     Ok(Reports { lanes, ..Reports::of(plan) })
 }
 
@@ -210,7 +211,7 @@ mod tests {
                 )
                 .unwrap()
             });
-            receiver.into_iter().for_each(|told| gathering.hear(0, told));
+            receiver.into_iter().for_each(|told| gathering.add_interval(0, told));
             let mut reports = establisher.join().unwrap();
             let handled = handler.join().unwrap();
             assert_eq!(handled.lanes.ledger.all().offered(), 0, "only the establisher offers");

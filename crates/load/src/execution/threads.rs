@@ -70,7 +70,7 @@ pub(crate) fn run_lane(
     let seeds = config.seed.child(&format!("sessions/{}", lane.index)).rng();
     sleep_precisely()?;
     let work = Engines { start, settings, schedule, seeds, handler, should_stop, tell };
-    over(plan, lane.index, link, None, start, work)
+    run_on_transport(plan, lane.index, link, None, start, work)
 }
 
 /// The work of one thread, over the transport that it gets.
@@ -81,7 +81,7 @@ trait Work {
 
 /// Carries out a thread's work over kernel sockets, or over its link. `slow_bytes` is the receive buffer of
 /// clients that read slowly.
-fn over(
+fn run_on_transport(
     plan: &Plan,
     thread: u32,
     link: Option<(AnyLink, SourceNet)>,
@@ -204,11 +204,11 @@ pub(crate) fn run_population(
     if population.sessions().is_some() {
         sleep_precisely()?;
         let work = Engines { start, settings, schedule, seeds, handler: None, should_stop, tell };
-        return over(plan, thread, link, None, start, work);
+        return run_on_transport(plan, thread, link, None, start, work);
     }
     let (manner, draws) = (population.manner, Draws::new(seeds.next_u64()));
     let slow_bytes = matches!(manner, Manner::SlowRead { .. }).then_some(SLOW_BUFFER);
-    over(
+    run_on_transport(
         plan,
         thread,
         link,

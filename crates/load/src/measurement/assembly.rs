@@ -77,7 +77,7 @@ impl Assembly {
     }
 
     /// Waits no longer for the intervals of a thread. Its delivered intervals stay in the figures.
-    pub(crate) fn lose(&mut self, thread: u32, observer: &mut dyn Observer) {
+    pub(crate) fn forget_thread(&mut self, thread: u32, observer: &mut dyn Observer) {
         self.told[thread as usize] = None;
         self.close_intervals(observer);
     }
@@ -160,7 +160,7 @@ mod tests {
         let mut observer = |_: &Snapshot<'_>| seen += 1;
         assembly.add(0, interval(0, 1), &mut observer);
         assembly.add(0, interval(1, 1), &mut observer);
-        assembly.lose(1, &mut observer);
+        assembly.forget_thread(1, &mut observer);
         assembly.add(1, interval(0, 1), &mut observer);
         assembly.add(0, interval(2, 1), &mut observer);
         assert_eq!((seen, assembly.totals().0.get(Outcome::Refused)), (3, 3), "a lost thread is not heard");

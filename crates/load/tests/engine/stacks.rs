@@ -38,11 +38,11 @@ fn in_namespace(test: impl FnOnce() + Send) {
 }
 
 fn over_user_tcp(config: &Config) -> Option<LoadResult> {
-    over(user(), config)
+    run_over(user(), config)
 }
 
 /// Runs over TCP in user space; prints the reason and returns `None` on a machine without such links.
-fn over(stack: Stack, config: &Config) -> Option<LoadResult> {
+fn run_over(stack: Stack, config: &Config) -> Option<LoadResult> {
     let plan = load::prepare(Config { stack, ..config.clone() }).unwrap();
     match load::run(&plan, &mut |_: &Snapshot<'_>| {}, &Stop::new()) {
         Ok(result) => {
@@ -242,7 +242,7 @@ fn populations_use_the_kernel_beside_af_xdp() {
         beside.own_this_server = true;
         let link = load::Link::AfXdp("client".to_owned());
         let stack = Stack::User { link, net: Some(net), server_cpus: Vec::new(), must_steer: true };
-        let Some(result) = over(stack, &beside) else { return };
+        let Some(result) = run_over(stack, &beside) else { return };
         assert_all(&result, Outcome::Ok);
         assert_eq!(population(&result, "idle:30").open_at_end, 30);
         let hot = population(&result, "hot:5");

@@ -117,12 +117,12 @@ impl<S> Connection<S> {
     }
 
     /// Makes the request that a redirect to the same server leads to. Returns false for any other reply.
-    pub fn turn(&mut self, status: u16, settings: &Settings<'_>) -> bool {
+    pub fn follow_redirect(&mut self, status: u16, settings: &Settings<'_>) -> bool {
         let (session, is_secure) = (&mut self.session, settings.tls.is_some());
         let Some(mut detour) = session.detour.take() else { return false };
         let cookies = session.story.as_mut().and_then(|story| story.cookies_of_redirect(status, is_secure));
         let original = session.request_bytes(settings.workload, false);
-        let follows = detour.turn(status, original, is_secure, cookies.as_deref());
+        let follows = detour.follow_redirect(status, original, is_secure, cookies.as_deref());
         session.detour = Some(detour);
         if follows {
             self.hasher = settings.expected.hasher();

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Engines are generic over the transport, so both transports run the same S-client, closed clients and
-//! populations. A turn of an engine's loop is: begin connections, [`look`](Transport::look), handle events,
-//! [`wait`](Transport::wait), handle events.
+//! populations. A turn of an engine's loop is: begin connections, [`poll_connects`](Transport::poll_connects), handle
+//! events, [`wait`](Transport::wait), handle events.
 //!
 //! An event names a connection by its key in the owner's slab. The owner holds a [`Transport::Socket`] for it
 //! and returns that with [`close`](Transport::close). Events of past keys find nothing in the slab.
@@ -100,7 +100,7 @@ pub(crate) trait Transport {
     ///
     /// # Errors
     /// Errors that no peer can cause.
-    fn look(&mut self, now: Nanos) -> io::Result<bool>;
+    fn poll_connects(&mut self, now: Nanos) -> io::Result<bool>;
 
     /// Blocks until there are events, or for `timeout`.
     ///
@@ -145,7 +145,7 @@ pub(crate) trait Transport {
     }
 
     /// Forgets a connection that another process has taken over. Its descriptor is closed after the next
-    /// [`look`](Self::look), because until then the set of connecting sockets would still report it.
+    /// [`poll_connects`](Self::poll_connects), because until then the set of connecting sockets would still report it.
     fn give_away(&mut self, _socket: Self::Socket) {}
 
     /// Reports [`Event::OtherHalf`] when this descriptor is ready.

@@ -54,7 +54,7 @@ impl Failures {
 
 impl Example {
     /// Takes a part of a reply, which is correct with one of the accepted statuses.
-    pub fn hear(&mut self, part: Part<'_>, accepted: &Statuses, known: &Failures) {
+    pub fn read_part(&mut self, part: Part<'_>, accepted: &Statuses, known: &Failures) {
         match (part, &mut self.0) {
             (Part::Head(head), kept) => {
                 let failed =
@@ -88,9 +88,9 @@ mod tests {
     fn reply(failures: &mut Failures, status: u16, content: &str) {
         let mut example = Example::default();
         let accepted = Statuses::default();
-        example.hear(Part::Head(format!("HTTP/1.1 {status} X\r\n\r\n").as_bytes()), &accepted, failures);
+        example.read_part(Part::Head(format!("HTTP/1.1 {status} X\r\n\r\n").as_bytes()), &accepted, failures);
         for byte in content.as_bytes() {
-            example.hear(Part::Content(&[*byte]), &accepted, failures);
+            example.read_part(Part::Content(&[*byte]), &accepted, failures);
         }
         failures.enter(status, &mut example);
     }

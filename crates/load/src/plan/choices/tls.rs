@@ -213,7 +213,7 @@ impl Tls {
 
     /// Keeps the reason of the first failed connection.
     pub(crate) fn note_failure(&self, error: &io::Error) {
-        self.failure.get_or_init(|| told(error));
+        self.failure.get_or_init(|| failure_reason(error));
     }
 
     /// A session for a connection that is established.
@@ -340,7 +340,7 @@ fn shows_a_ca(error: &rustls::Error) -> bool {
 }
 
 /// The reason of a failure, with a remedy if there is one.
-fn told(error: &io::Error) -> String {
+fn failure_reason(error: &io::Error) -> String {
     let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let remedy = match reason {
         Some(rustls::Error::InvalidMessage(_)) => {
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn failures_have_a_remedy() {
-        let of = |error| told(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let of = |error| failure_reason(&io::Error::new(io::ErrorKind::InvalidData, error));
         let issuer = of(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
         assert!(issuer.contains("--ca"), "{issuer}");
         let cleartext = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));

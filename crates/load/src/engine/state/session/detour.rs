@@ -33,7 +33,7 @@ impl Detour {
     }
 
     /// Takes a part of a reply.
-    pub fn hear(&mut self, part: Part<'_>) {
+    pub fn read_part(&mut self, part: Part<'_>) {
         let Part::Head(head) = part else { return };
         self.location = None;
         if head.get(9) == Some(&b'3') {
@@ -49,7 +49,13 @@ impl Detour {
 
     /// Follows the reply to a request, which was `original` before its first redirect. `cookies` is the value of the Cookie
     /// field from now on; `None` keeps the field. Returns false for a reply that is no redirect, or that is not followed.
-    pub fn turn(&mut self, status: u16, original: &[u8], is_secure: bool, cookies: Option<&str>) -> bool {
+    pub fn follow_redirect(
+        &mut self,
+        status: u16,
+        original: &[u8],
+        is_secure: bool,
+        cookies: Option<&str>,
+    ) -> bool {
         let Some(location) = self.location.take().filter(|_| self.hops < HOPS_MAX) else { return false };
         let request = self.request().unwrap_or(original);
         match redirected(request, status, &location, is_secure, cookies) {
@@ -162,8 +168,11 @@ mod tests {
 
     fn after(status: u16, location: &str, cookies: Option<&str>) -> Option<String> {
         let mut detour = Detour::default();
-        detour.hear(Part::Head(format!("HTTP/1.1 {status} X\r\nlocation: {location}\r\n\r\n").as_bytes()));
-        detour.turn(status, POST, false, cookies).then(|| String::from_utf8(detour.request.clone()).unwrap())
+        detour
+            .read_part(Part::Head(format!("HTTP/1.1 {status} X\r\nlocation: {location}\r\n\r\n").as_bytes()));
+        detour
+            .follow_redirect(status, POST, false, cookies)
+            .then(|| String::from_utf8(detour.request.clone()).unwrap())
     }
 
     #[test]
@@ -208,8 +217,8 @@ mod tests {
     fn redirects_of_a_request_are_bounded() {
         let mut detour = Detour::default();
         let mut hop = || {
-            detour.hear(Part::Head(b"HTTP/1.1 302 X\r\nLocation: /a/b?c\r\n\r\n"));
-            detour.turn(302, POST, false, None)
+            detour.read_part(Part::Head(b"HTTP/1.1 302 X\r\nLocation: /a/b?c\r\n\r\n"));
+            detour.follow_redirect(302, POST, false, None)
         };
         assert_eq!((0..20).filter(|_| hop()).count(), HOPS_MAX as usize);
     }

@@ -82,7 +82,7 @@ impl Story {
     }
 
     /// Keeps the parts of the reply that the session needs.
-    pub fn hear(&mut self, part: Part<'_>) {
+    pub fn read_part(&mut self, part: Part<'_>) {
         match part {
             // An interim reply comes before the final one.
             Part::Head(head) => {

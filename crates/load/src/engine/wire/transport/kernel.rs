@@ -130,7 +130,7 @@ impl Transport for KernelSockets {
         self.established.closing(socket.as_fd());
     }
 
-    fn look(&mut self, _now: Nanos) -> io::Result<bool> {
+    fn poll_connects(&mut self, _now: Nanos) -> io::Result<bool> {
         if !std::mem::take(&mut self.connecting_waits) {
             return Ok(false);
         }

@@ -159,7 +159,7 @@ impl<L: Link> Transport for UserTcp<L> {
         }
     }
 
-    fn look(&mut self, now: Nanos) -> io::Result<bool> {
+    fn poll_connects(&mut self, now: Nanos) -> io::Result<bool> {
         self.now = now;
         self.stack.flush(now)?;
         Ok(false)

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     /// The time from one turn to the next of a client whose turns take this share of the time.
-    fn settled(share: f64) -> Nanos {
+    fn settled_period(share: f64) -> Nanos {
         let (mut pauses, mut now, mut next) = (Pauses::default(), Nanos::ZERO, SHORT);
         for _ in 0..1000 {
             pauses.woken(now);
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn the_busier_the_client_the_more_packets_gather() {
-        assert_eq!([0.0, 0.05, 0.15].map(settled), [SHORT; 3]);
-        assert_eq!([0.3, 0.6].map(settled), [LONG; 2]);
-        let between = settled(0.2);
+        assert_eq!([0.0, 0.05, 0.15].map(settled_period), [SHORT; 3]);
+        assert_eq!([0.3, 0.6].map(settled_period), [LONG; 2]);
+        let between = settled_period(0.2);
         assert!(between > SHORT * 2 && between < LONG / 2, "{between}");
     }
 
