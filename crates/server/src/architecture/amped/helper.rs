@@ -6,7 +6,7 @@
 use std::io;
 
 use base::{Clock, Nanos, RealClock};
-use http_semantics::{Header, Method, Request, Transport, Version};
+use http_semantics::{Header, Request};
 use rustix::io::{pread, retry_on_intr};
 use site::Sites;
 
@@ -68,16 +68,7 @@ impl Helper {
 
     fn look(&mut self, host: u16, path: &str, encodings: &[u8]) {
         let fields = [Header { name: "Accept-Encoding", value: encodings }];
-        let request = Request {
-            method: Method::Get,
-            target: path,
-            version: Version::Http11,
-            host: "",
-            client: None,
-            transport: Transport::default(),
-            fields: &fields,
-            body: b"",
-        };
+        let request = Request { fields: &fields, ..Request::get(path) };
         self.sites.respond_as(host, &request, self.clock.now());
     }
 }

@@ -121,7 +121,7 @@ pub fn read_notice(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 pub mod tests {
-    use http_semantics::{Header, Method, Transport, Version};
+    use http_semantics::Header;
 
     use super::*;
     use crate::processes::{Control, Heard};
@@ -131,16 +131,7 @@ pub mod tests {
     }
 
     fn asked<'a>(target: &'a str, fields: &'a [Header<'a>]) -> Request<'a> {
-        Request {
-            method: Method::Get,
-            target,
-            version: Version::Http11,
-            host: "h",
-            client: None,
-            transport: Transport::default(),
-            fields,
-            body: b"",
-        }
+        Request { host: "h", fields, ..Request::get(target) }
     }
 
     #[test]

@@ -152,17 +152,7 @@ mod tests {
     use httparse::Header;
 
     fn request<'a>(fields: &'a [Header<'a>]) -> Request<'a> {
-        let (method, target, host) = (Method::Get, "/a?b", "example");
-        Request {
-            method,
-            target,
-            version: Version::Http11,
-            host,
-            client: None,
-            transport: http_semantics::Transport::default(),
-            fields,
-            body: b"",
-        }
+        Request { host: "example", fields, ..Request::get("/a?b") }
     }
 
     fn response() -> Response<File> {

@@ -204,24 +204,14 @@ impl<S: SmallService> SocketService for Guarded<S> {
 
 #[cfg(test)]
 mod tests {
-    use http_semantics::{Header, Version};
+    use http_semantics::Header;
 
     use super::*;
 
     fn asked(guard: &Guard, method: Method<'_>, host: &str, fields: &[(&str, &str)]) -> u16 {
         let fields: Vec<_> =
             fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
-        let (target, version) = ("/accept-limit", Version::Http11);
-        let request = Request {
-            method,
-            target,
-            version,
-            host,
-            client: None,
-            transport: http_semantics::Transport::default(),
-            fields: &fields,
-            body: b"",
-        };
+        let request = Request { method, host, fields: &fields, ..Request::get("/accept-limit") };
         let refusal = guard.refusal(&request).or_else(|| guard.refusal_without_token(&request));
         refusal.map_or(200, |refusal| refusal.status.0)
     }
