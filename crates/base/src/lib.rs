@@ -5,8 +5,8 @@
 //!
 //! The modules: `units` has rates, sizes and durations; `clock` has time as a value; `rng` has seeded
 //! randomness; `slab` has keys with generations; `counts` has totals with names; `digits` has numbers for
-//! readers; `nearest` finds the name that was meant; `network` has sets of addresses; `lock` has mutexes that a panic may have poisoned; `printable` escapes
-//! control characters; `setting` has settings of some designs only.
+//! readers; `nearest` finds the name that was meant; `network` has sets of addresses; `lock` has mutexes that a panic may
+//! have poisoned; `printable` escapes control characters; `setting` has settings of some designs only.
 #![forbid(unsafe_code)]
 
 pub mod clock;

@@ -1,4 +1,4 @@
-//! What is wrong in a file, with the known name nearest to a wrong one.
+//! The text of a mistake in a file, with the known name nearest to a wrong one.
 
 use base::nearest;
 
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_likely_name_is_proposed() {
+    fn proposal_has_one_likely_name_or_all_names() {
         let known = ["duration", "trials", "warmup"];
         assert_eq!(proposal("trails", known), "; did you mean 'trials'?");
         assert_eq!(proposal("xyz", known), "; known are duration, trials, warmup");

@@ -1,8 +1,8 @@
 //! The semantics of HTTP (RFC 9110): what messages mean, whatever the version that carries them.
 //!
-//! A [`Service`] answers a [`Request`] with a [`Response`]. Protocol machines stand between it and bytes: those of `http1`
-//! and `http2` today. Each turns the bytes of its version into requests, and responses into bytes. A service need
-//! not know which.
+//! A [`Service`] answers a [`Request`] with a [`Response`]. The protocol machines of `http1` and `http2` stand
+//! between a service and bytes. Each machine turns the bytes of its version into requests, and responses into bytes. A
+//! service need not know the version.
 //!
 //! ```text
 //!   service: a site, the admin interface          driver: sockets, files, clock

@@ -4,11 +4,11 @@
 //! each command out.
 //!
 //! What the commands share: `output` writes data to stdout, `meters` has the counters of a run for Prometheus and OTLP,
-//! `exit` ends the program, `habits` recognises flags of other programs, and `parts` commands that this build leaves out. The program is [`main`].
-//! `reference` holds the sources of the reference manual.
+//! `exit` ends the program, `habits` recognises flags of other programs, and `parts` recognises commands that this build
+//! leaves out. The program is [`main`]. `reference` holds the sources of the reference manual.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
-// What the parts share is unused where a build leaves some of them out. The build with all of them shows dead code.
+// Code that several parts share is unused in a build that leaves some of them out. The build with all parts shows dead code.
 #![cfg_attr(not(all(feature = "fleet", feature = "lab", feature = "live")), allow(dead_code, unused_imports))]
 
 mod cli;

@@ -344,7 +344,7 @@ fn killed_guard_starts_again_with_a_sink() {
     }
 }
 
-/// Processes of a group that the kernel killed for want of memory.
+/// The number of processes of a group that the kernel has killed for want of memory.
 fn killed_in(group: &Cgroup) -> u64 {
     let link = format!("/proc/self/fd/{}", group.as_fd().as_raw_fd());
     let folder = std::fs::read_link(link).unwrap().parent().unwrap().to_owned();

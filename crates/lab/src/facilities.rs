@@ -1,4 +1,4 @@
-//! What this machine has for experiments, as findings of `inrush doctor`.
+//! The facilities of this machine for experiments, as findings of `inrush doctor`.
 //!
 //! Makes the namespaces of an experiment to try them out. They vanish at once.
 

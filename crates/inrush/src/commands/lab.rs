@@ -10,7 +10,7 @@ mod fileset;
 mod herd;
 mod wan;
 
-use doctor::Finding;
+pub use ::lab::facilities::findings;
 
 use crate::cli::Instrument;
 use crate::exit::Exit;
@@ -30,9 +30,4 @@ pub fn run(instrument: Instrument) -> Result<(), Exit> {
         Instrument::Wan(flags) => wan::run(*flags),
         Instrument::HerdWaiter(arguments) => herd::run_waiter(&arguments),
     }
-}
-
-/// What this machine has for experiments.
-pub fn findings() -> Vec<Finding> {
-    ::lab::facilities::findings()
 }

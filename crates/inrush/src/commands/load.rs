@@ -1,9 +1,9 @@
 //! `inrush load`: turns flags into a configuration, carries out the run, and prints its output.
 //!
-//! The modules: `outputs` writes results, `summary` and `hdr_log` have formats of their own. `live` is the
-//! live view, and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks
-//! beside a run. `full_listener` is the target of a calibration, and `facilities` what
-//! a generator can offer here. `stopping` ends a run at a signal.
+//! The modules: `outputs` writes results, `summary` and `hdr_log` have formats of their own. `live` is the live view,
+//! and `watch` hands each interval to all outputs. `dry_run`, `calibrate` and `compare` are tasks beside a run.
+//! `full_listener` is the target of a calibration, and `facilities` has the rates of this machine. `stopping`
+//! ends a run at a signal.
 
 mod calibrate;
 mod compare;

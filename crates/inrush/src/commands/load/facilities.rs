@@ -1,4 +1,4 @@
-//! What this machine's generators can offer, as findings of `inrush doctor`.
+//! The rates that load generators reach on this machine, as findings of `inrush doctor`.
 
 use doctor::{Finding, finding};
 
