@@ -257,7 +257,7 @@ impl<C: Clock> PollingSets<C> {
     ) -> io::Result<Polled> {
         let Some(ended) = self.poll(sets, longest)? else { return Ok(Polled::Interrupted) };
         let calls = self.schedule.counts_as(ended - now, longest);
-        let polled = self.settle(sets, calls, ended, events);
+        let polled = self.apply_poll(sets, calls, ended, events);
         if self.controller.as_mut().is_some_and(|controller| controller.called(calls, ended)) {
             self.tune(ended);
         }
@@ -272,7 +272,7 @@ impl<C: Clock> PollingSets<C> {
         if let Some(controller) = &mut self.controller {
             controller.slept(ended - now);
         }
-        Ok(self.settle(all, 1, ended, events))
+        Ok(self.apply_poll(all, 1, ended, events))
     }
 
     /// Polls the first `sets` sets. Returns the poll's end, or `None` if a signal arrived first.
@@ -282,14 +282,14 @@ impl<C: Clock> PollingSets<C> {
     }
 
     /// Applies the rules to the results of polling the first `sets` sets, and reports the events.
-    fn settle(&mut self, sets: usize, calls: u64, now: Nanos, events: &mut Vec<Event>) -> Polled {
+    fn apply_poll(&mut self, sets: usize, calls: u64, now: Nanos, events: &mut Vec<Event>) -> Polled {
         self.ended = now;
         if self.sets.are_all(sets) {
             self.schedule.all_polled(now);
         }
         let before = events.len();
         let controller = &mut self.controller;
-        self.sets.settle((sets, calls, now), PollFd::reported, |fd, member, bits, gap| {
+        self.sets.apply_rules((sets, calls, now), PollFd::reported, |fd, member, bits, gap| {
             if let Some(controller) = controller {
                 controller.event(gap);
             }

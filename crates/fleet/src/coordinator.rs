@@ -94,7 +94,7 @@ impl Fleet {
                     reports = Reports::of(plan);
                 }
                 Event::Told(index, told) if plan.expects(index, &told) => {
-                    if told.point().is_some_and(|point| standings.tell(index, &point)) {
+                    if told.point().is_some_and(|point| standings.add_interval(index, &point)) {
                         gathering.show_agents(standings.all());
                     }
                     gathering.add_interval(index, *told);

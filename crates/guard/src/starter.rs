@@ -153,7 +153,7 @@ impl Starter {
                     let request = Request::parse(&word[..message.bytes]).ok_or_else(unknown)?;
                     let (reply, descriptors) = self.answer(request, rights)?;
                     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-                    tell(controller, &reply, &borrowed)?;
+                    send_reply(controller, &reply, &borrowed)?;
                 }
             }
         }
@@ -322,12 +322,12 @@ impl Link {
 
     fn ask(&self, request: Request) -> Result<(Reply, Vec<OwnedFd>), GuardError> {
         match passing::send(self.0.as_fd(), &[IoSlice::new(request.word())], &[])? {
-            Sent::Yes => self.hear(),
+            Sent::Yes => self.receive_reply(),
             Sent::Full | Sent::Gone => Err(gone()),
         }
     }
 
-    fn hear(&self) -> Result<(Reply, Vec<OwnedFd>), GuardError> {
+    fn receive_reply(&self) -> Result<(Reply, Vec<OwnedFd>), GuardError> {
         if !wait_readable(self.0.as_fd(), Some(PATIENCE))? {
             return Err(GuardError::Starter("the starter does not answer".to_owned()));
         }
@@ -365,7 +365,7 @@ fn unknown() -> io::Error {
     )
 }
 
-fn tell(controller: BorrowedFd<'_>, reply: &Reply, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send_reply(controller: BorrowedFd<'_>, reply: &Reply, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let text = serde_json::to_vec(reply).map_err(io::Error::other)?;
     match passing::send(controller, &[IoSlice::new(&text)], descriptors)? {
         // Its end is seen with the next message.

@@ -47,7 +47,7 @@ impl Survey {
     /// No sock_diag in this kernel.
     pub fn begin() -> io::Result<Survey> {
         let mut survey = Survey { diagnostics: SocketDiagnostics::open()?, seen: HashMap::new() };
-        survey.look()?;
+        survey.read_listeners()?;
         Ok(survey)
     }
 
@@ -55,7 +55,7 @@ impl Survey {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn look(&mut self) -> io::Result<()> {
+    pub fn read_listeners(&mut self) -> io::Result<()> {
         for listener in self.diagnostics.listeners(0)? {
             let seen = self.seen.entry(listener.cookie).or_insert((listener, listener, 0));
             seen.1 = listener;
@@ -69,7 +69,7 @@ impl Survey {
     /// # Errors
     /// The kernel's.
     pub fn end(mut self) -> Result<Vec<Surveyed>, GuardError> {
-        self.look()?;
+        self.read_listeners()?;
         let outer = self.diagnostics.mptcp_listeners(0)?;
         let mut listeners: Vec<_> = self.seen.into_values().collect();
         listeners.sort_unstable_by_key(|(_, last, _)| (last.address.port(), last.address.ip(), last.cookie));
@@ -141,7 +141,7 @@ mod tests {
             Err(error) => return println!("skipped: no sock_diag here: {error}"),
         };
         let _waits = TcpStream::connect(address).unwrap();
-        survey.look().unwrap();
+        survey.read_listeners().unwrap();
         listener.accept().unwrap();
         let all = survey.end().unwrap();
         let ours = all.iter().find(|found| found.address == address.to_string()).unwrap();

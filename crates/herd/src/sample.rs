@@ -83,7 +83,7 @@ pub(crate) fn take(
         .map_err(|errno| system("connect to the waiters")(errno.into()))?;
     let own = cpu::thread_time().saturating_sub(own);
     wait_for_end(herd, &socket)?;
-    let settled = watch.settle(herd, start)?;
+    let settled = watch.await_all_asleep(herd, start)?;
     let used = cpu_time()?.saturating_sub(used);
     Ok(Sample {
         wakeups: settled.wakeups,

@@ -1,7 +1,7 @@
 //! Counts wake-ups and finds the moment at which every task sleeps again.
 //!
 //! Two methods share one contract: exactly one connection comes between [`Watch::begin`] and
-//! [`Watch::settle`]. Every waiter sleeps when either is called and when it returns.
+//! [`Watch::await_all_asleep`]. Every waiter sleeps when either is called and when it returns.
 //!
 //! - **Trace points** ([`trace`]) need root: the kernel records every wake-up and every return to sleep,
 //!   exact to a microsecond. Recording costs about 0.3 us per switch, which the settle time includes.
@@ -95,10 +95,10 @@ impl Watch {
 
     /// Ends a sample whose connection began at `start` and has been accepted and closed; waits until every
     /// task sleeps.
-    pub fn settle(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
+    pub fn await_all_asleep(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
         match self {
-            Watch::Switches(switches) => switches.settle(herd, start),
-            Watch::Trace(trace) => trace.settle(herd, start),
+            Watch::Switches(switches) => switches.await_all_asleep(herd, start),
+            Watch::Trace(trace) => trace.await_all_asleep(herd, start),
         }
     }
 }

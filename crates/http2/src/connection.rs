@@ -197,7 +197,7 @@ impl<F> Connection<F> {
     /// The peer has shut down its sending side. Complete requests are answered as far as its windows allow.
     pub fn receive_end<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.peer_ended = true;
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// The action that this connection wants from its driver. Never [`Wants::Resume`]: it goes on receiving. It wants
@@ -256,14 +256,14 @@ impl<F> Connection<F> {
     pub fn expire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         if self.small_at.take_if(|at| *at <= cx.http.now).is_some() {
             self.sends_small = true;
-            self.settle(cx);
+            self.update_stage(cx);
         }
         if self.pace_due <= cx.http.now {
             self.streams
                 .iter_mut()
                 .filter_map(|stream| stream.budget.as_mut())
                 .for_each(|budget| budget.refill(cx.http.now));
-            self.settle(cx);
+            self.update_stage(cx);
         }
         if self.content_due <= cx.http.now {
             self.expire_contents(cx);
@@ -292,7 +292,7 @@ impl<F> Connection<F> {
         }
         self.makes_way = true;
         self.end_with(Code::NoError, cx);
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Ends the connection after the requests under way: GOAWAY, and then no further request.
@@ -300,7 +300,7 @@ impl<F> Connection<F> {
         if self.stage == Stage::Open {
             self.go_away(Code::NoError, cx);
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Makes room for another connection: acts as [`drain`](Self::drain), but an idle connection ends as soon as its
@@ -321,7 +321,7 @@ impl<F> Connection<F> {
     pub fn transport_refused<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.close(cx);
         self.stage = Stage::ShutDown;
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Ends the connection at once. Frees its memory and logs cut responses. Harmless at any time.
@@ -357,7 +357,7 @@ impl<F> Connection<F> {
 
     /// Queues the output that the windows allow, moves on to the next stage if the current one is over, and sets the
     /// deadline.
-    fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+    fn update_stage<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         self.queue_output(cx);
         self.pace_due = self.streams.iter().filter_map(Stream::paused_until).min().unwrap_or(Nanos::MAX);
         if self.stage == Stage::Open && self.going_away && self.streams.is_empty() && self.block.is_none() {

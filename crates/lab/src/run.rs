@@ -295,7 +295,7 @@ impl Run<'_> {
         if (self.surroundings.interrupted)() {
             bail!("{INTERRUPTED}");
         }
-        self.tell(order);
+        self.announce_trial(order);
         let (started, time) = (self.surroundings.clock.now(), self.trial_time());
         let trial = self.attempt(order, time)?;
         let took = self.surroundings.clock.now().saturating_sub(started);
@@ -305,7 +305,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn tell(&self, order: usize) {
+    fn announce_trial(&self, order: usize) {
         let known = self.store.known(order as u32);
         let again = if known.attempts > 0 { ", once more" } else { "" };
         let planned = &self.plan[order];

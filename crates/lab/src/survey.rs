@@ -255,13 +255,13 @@ impl<T: Target> Surveyor<'_, T> {
         if offered_load(&step).is_clear() {
             self.served_per_s = self.served_per_s.max(per_s);
         } else {
-            self.settle()?;
+            self.await_answer()?;
         }
         Ok(step)
     }
 
     /// Offers a trickle until it is answered.
-    fn settle(&mut self) -> Result<(), T::Error> {
+    fn await_answer(&mut self) -> Result<(), T::Error> {
         let per_s = (self.served_per_s * TRICKLE).max(PROBE_PER_S.min(self.served_per_s) / 2.0);
         let trickle = Level { per_s, time: SETTLE_MOST };
         self.target.watch(&[trickle], &mut recovery::is_answered).map(drop)

@@ -171,7 +171,7 @@ impl Conductor<'_> {
     ///
     /// # Errors
     /// The errors of looking at the server's side.
-    pub fn settle(&mut self, server: &mut RunningServer, at_most: Nanos) -> io::Result<()> {
+    pub fn await_quiet(&mut self, server: &mut RunningServer, at_most: Nanos) -> io::Result<()> {
         let deadline = self.clock.now() + at_most;
         loop {
             let queued = self.observer.accept_queue(server.address.port())?.depth;
@@ -199,14 +199,14 @@ impl Watch {
     /// Observes the server's side, and does what is due.
     fn tick(&mut self, conductor: &mut Conductor<'_>, server: &mut RunningServer) -> Result<(), LoadError> {
         let passed = conductor.clock.now() - self.started;
-        self.look(passed, conductor.observer, conductor.clock, server.address.port())?;
+        self.read_counters(passed, conductor.observer, conductor.clock, server.address.port())?;
         if passed >= self.time.warmup / 2 {
             server.change_accept_limit(conductor.topology).map_err(LoadError::AcceptLimit)?;
         }
         self.disturb(passed, server, conductor.topology)
     }
 
-    fn look(
+    fn read_counters(
         &mut self,
         passed: Nanos,
         observer: &mut Observer,

@@ -99,7 +99,7 @@ impl Architecture {
     ///
     /// # Errors
     /// [`ServeError::Setting`] for settings that have no effect or contradict each other.
-    pub(crate) fn settle(&self, config: &mut ServeConfig) -> Result<Option<ChosenDriver>, ServeError> {
+    pub(crate) fn settle_config(&self, config: &mut ServeConfig) -> Result<Option<ChosenDriver>, ServeError> {
         self.check(config)?;
         let chosen = self.uses.contains(&Choice::Driver).then(|| ChosenDriver::of(config));
         config.driver = Some(chosen.as_ref().map_or(Driver::Readiness, |chosen| chosen.driver));

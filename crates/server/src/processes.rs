@@ -12,7 +12,7 @@
 //!
 //! An architecture's `start` makes a [`Fleet`] in a thread that stays, because the kernel kills workers when the
 //! *thread* that started them ends. The fleet starts workers in numbered places. The thread watches
-//! [`Fleet::ready`] for reading, among other descriptors. It calls [`Fleet::attend`] when that is readable and
+//! [`Fleet::ready`] for reading, among other descriptors. It calls [`Fleet::handle_events`] when that is readable and
 //! when [`Fleet::due`] has come. It hands out [`Fleet::board`] as the counters of all workers. In the worker, the
 //! architecture's `work` gets a [`Worker`]. It holds a `Plan` of the same configuration, the control socket, and
 //! the descriptors from the fleet. A worker without other sources of messages leaves its control socket to

@@ -129,7 +129,7 @@ impl Server {
         mut config: ServeConfig,
         text: Option<String>,
     ) -> Result<Server, ServeError> {
-        let driver = architecture.settle(&mut config)?;
+        let driver = architecture.settle_config(&mut config)?;
         signal::block().map_err(system("block signals"))?;
         let Beginning { successor, inherited, starter, service_manager } = Beginning::of(&mut config)?;
         let Inherited { listeners, admin, custody, ticket_keys, is_activated } = inherited;

@@ -129,7 +129,7 @@ pub fn start(
     let ready = match recipe.readiness {
         Readiness::Announces => announcement(&lines, deadline, clock),
         Readiness::Says(address, ref text) => {
-            hear(&lines, deadline, clock, |line| line.contains(text.as_str())).map(|()| (address, None))
+            await_line(&lines, deadline, clock, |line| line.contains(text.as_str())).map(|()| (address, None))
         }
         Readiness::Connects(address) => {
             reach(address, &|| TcpStream::connect_timeout(&address, STATUS_WITHIN.into()).map(|_| true))
@@ -319,7 +319,7 @@ fn announcement(
     clock: &dyn Clock,
 ) -> Result<(SocketAddr, Option<SocketAddr>), NotReady> {
     let (mut address, mut admin) = (None, None);
-    hear(lines, deadline, clock, |line| {
+    await_line(lines, deadline, clock, |line| {
         address = address.or_else(|| announced(line, "listening on "));
         admin = admin.or_else(|| announced(line, "admin on "));
         address.is_some() && admin.is_some()
@@ -328,7 +328,7 @@ fn announcement(
 }
 
 /// Waits for a line that fits.
-fn hear(
+fn await_line(
     lines: &Receiver<String>,
     deadline: Nanos,
     clock: &dyn Clock,

@@ -283,7 +283,7 @@ impl<L: Link> Stack<L> {
                 self.failed.push_back(Event { token, kind: Kind::Failed(failure) });
             }
             self.enqueue(key.index);
-            self.settle(key.index, was_over, now);
+            self.update_table(key.index, was_over, now);
         }
         self.due = due;
     }
@@ -296,7 +296,7 @@ impl<L: Link> Stack<L> {
     pub fn next(&mut self, now: Nanos) -> io::Result<Option<Event>> {
         self.bytes = Bytes::None;
         loop {
-            if let Some(event) = self.tell().or_else(|| self.failed.pop_front()) {
+            if let Some(event) = self.next_event().or_else(|| self.failed.pop_front()) {
                 return Ok(Some(event));
             }
             if self.packets == PACKETS_PER_TURN || !self.link.receive()? {
@@ -368,7 +368,7 @@ impl<L: Link> Stack<L> {
     }
 
     /// The next event from the news of the last segment.
-    fn tell(&mut self) -> Option<Event> {
+    fn next_event(&mut self) -> Option<Event> {
         let token = self.table.token(self.untold.index?);
         let news = &mut self.untold.news;
         let kind = if std::mem::take(&mut news.established) {
@@ -427,7 +427,7 @@ impl<L: Link> Stack<L> {
         }
         self.untold = Untold { index: Some(index), news, payload: received.payload.start };
         self.enqueue(index);
-        self.settle(index, was_over, now);
+        self.update_table(index, was_over, now);
     }
 
     fn send_reset(&mut self, local: SocketAddr, reset: &Segment) {
@@ -449,11 +449,11 @@ impl<L: Link> Stack<L> {
         if self.untold.index == Some(index) {
             self.untold.index = None;
         }
-        self.settle(index, false, now);
+        self.update_table(index, false, now);
     }
 
     /// Updates table and timers after any change of a connection's state or deadline.
-    fn settle(&mut self, index: u32, was_over: bool, now: Nanos) {
+    fn update_table(&mut self, index: u32, was_over: bool, now: Nanos) {
         if !was_over && self.table.place(index).endpoint.is_over() {
             let millis = self.millis(now);
             self.table.rest(index, millis);

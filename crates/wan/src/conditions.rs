@@ -71,7 +71,7 @@ pub enum ConditionsError {
 
 impl Changes {
     /// These settings; `others` fills in the absent ones.
-    pub fn over(&self, others: &Changes) -> Changes {
+    pub fn laid_over(&self, others: &Changes) -> Changes {
         Changes {
             delay: self.delay.or(others.delay),
             jitter: self.jitter.or(others.jitter),
@@ -207,7 +207,7 @@ mod tests {
     fn one_direction_may_differ() {
         let both: Changes = "delay=50ms,loss=1%".parse().unwrap();
         let up: Changes = "delay=10ms,rate=1Mbit".parse().unwrap();
-        assert_eq!(up.over(&both).check(), checked("delay=10ms,loss=1%,rate=1Mbit"));
+        assert_eq!(up.laid_over(&both).check(), checked("delay=10ms,loss=1%,rate=1Mbit"));
     }
 
     #[test]

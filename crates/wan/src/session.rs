@@ -101,7 +101,7 @@ fn run_programs(
         .with_streams(Streams::Ours)
         .start()
         .map_err(|source| WanError::NoProgram { program: program.to_string_lossy().into_owned(), source })?;
-    let status = attend(&mut command, path, signals).map_err(system("wait for the command"))?;
+    let status = await_command(&mut command, path, signals).map_err(system("wait for the command"))?;
     if let Some(server) = server {
         end_server(server).map_err(system("end the server"))?;
     }
@@ -109,7 +109,7 @@ fn run_programs(
 }
 
 /// Waits for the command's end, passes signals on, and ends the command when the path fails.
-fn attend(command: &mut Child, path: &Path, signals: &Signals) -> io::Result<ExitStatus> {
+fn await_command(command: &mut Child, path: &Path, signals: &Signals) -> io::Result<ExitStatus> {
     loop {
         if let Some(exit) = command.wait(TICK)? {
             return Ok(exit.status);

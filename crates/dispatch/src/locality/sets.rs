@@ -200,7 +200,7 @@ impl Sets {
     /// Applies the rules after a poll of the first `sets` sets that counts as `calls` calls and ended at
     /// `now`. `happened` returns the reported events of a descriptor, or 0. `report` is called for each
     /// member with events, with the silence before them.
-    pub(super) fn settle(
+    pub(super) fn apply_rules(
         &mut self,
         (sets, calls, now): (usize, u64, Nanos),
         happened: impl Fn(&PollFd) -> i16,

@@ -135,7 +135,7 @@ impl Turn<'_> {
                     let at = serde_json::from_slice(&start.value).map_err(FleetError::nats("reading the start"))?;
                     return Ok(Some(on_agents_clock(Nanos(at), self.reading.offset_ns)));
                 }
-                Some(beat) = self.beats.next() => self.hear(&beat.payload),
+                Some(beat) = self.beats.next() => self.take_beat(&beat.payload),
                 _ = ticks.tick() => {
                     if self.pulse.must_stop(RealClock::new().now()) || stop.is_requested() {
                         return Ok(None);
@@ -154,7 +154,7 @@ impl Turn<'_> {
             offer_share(&plan, index, origin, &must_stop, &sender);
         });
         begun.map_err(FleetError::system("starting a thread"))?;
-        let ended = self.attend(&mut engine).await?;
+        let ended = self.forward_until_end(&mut engine).await?;
         if let (_, Err(error)) = &ended {
             let failed = FromAgent::Failed(error.to_string());
             self.nats.publish(self.run.messages_of(&self.name), &failed).await?;
@@ -163,7 +163,7 @@ impl Turn<'_> {
     }
 
     /// Forwards intervals and beats until the engine ends.
-    async fn attend(
+    async fn forward_until_end(
         &mut self,
         engine: &mut UnboundedReceiver<FromEngine>,
     ) -> Result<(u64, Result<AgentEnd, LoadError>), FleetError> {
@@ -171,7 +171,7 @@ impl Turn<'_> {
         let mut ticks = interval(ALIVE);
         loop {
             tokio::select! {
-                Some(beat) = self.beats.next() => self.hear(&beat.payload),
+                Some(beat) = self.beats.next() => self.take_beat(&beat.payload),
                 _ = ticks.tick() => self.nats.publish(subject.clone(), &FromAgent::Alive).await?,
                 Some(message) = engine.recv() => match message {
                     FromEngine::Told(interval) => {
@@ -185,7 +185,7 @@ impl Turn<'_> {
     }
 
     /// Takes a beat. A malformed beat does not count as a sign of life.
-    fn hear(&self, payload: &[u8]) {
+    fn take_beat(&self, payload: &[u8]) {
         let Ok(beat) = serde_json::from_slice::<Beat>(payload) else { return };
         self.pulse.beat(on_agents_clock(Nanos(beat.sent_ns), self.reading.offset_ns));
         if !beat.members.contains(&self.index) {

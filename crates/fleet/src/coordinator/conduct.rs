@@ -123,7 +123,7 @@ impl Conductor {
         }
         let answers = self.answers(run, names, answered).await?;
         let ready = names.iter().map(|name| (name.clone(), answers[name])).collect();
-        self.tell(Event::Ready(ready));
+        self.send_event(Event::Ready(ready));
         // No agent delivers before it knows the start.
         let delivered = nats.runs.watch(run.delivered("*")).await;
         let mut delivered = delivered.map_err(FleetError::nats(waiting))?;
@@ -137,7 +137,7 @@ impl Conductor {
         let mut ticks = interval(BEAT);
         while !left.is_empty() {
             match next(&mut messages, &mut delivered, &mut ticks).await {
-                Next::Message(message) => self.hear(&mut left, &message, clock.now()),
+                Next::Message(message) => self.take_message(&mut left, &message, clock.now()),
                 Next::Entry(entry) => {
                     let name = left.keys().copied().find(|name| run.delivered(name) == entry.key);
                     let Some(name) = name else { continue };
@@ -147,7 +147,7 @@ impl Conductor {
                                 (member.heard, member.delivery) = (clock.now(), Some(delivery));
                             }
                         }
-                        Err(error) => self.lose(&mut left, name, error.to_string()),
+                        Err(error) => self.give_up_agent(&mut left, name, error.to_string()),
                     }
                 }
                 Next::Tick => self.sort_out(&mut left, clock.now(), end),
@@ -194,24 +194,24 @@ impl Conductor {
     }
 
     /// Takes a message of an agent that is still counted on.
-    fn hear(&self, left: &mut BTreeMap<&str, Member>, message: &async_nats::Message, now: Nanos) {
+    fn take_message(&self, left: &mut BTreeMap<&str, Member>, message: &async_nats::Message, now: Nanos) {
         let name = message.subject.rsplit('.').next().unwrap_or_default();
         let Some(member) = left.get_mut(name) else { return };
         member.heard = member.heard.max(now);
         match serde_json::from_slice(&message.payload) {
             Ok(FromAgent::Told(told)) => {
                 member.told += 1;
-                self.tell(Event::Told(member.index, told));
+                self.send_event(Event::Told(member.index, told));
             }
-            Ok(FromAgent::Failed(why)) => self.lose(left, name, printable(&why).into_owned()),
+            Ok(FromAgent::Failed(why)) => self.give_up_agent(left, name, printable(&why).into_owned()),
             Ok(FromAgent::Alive) | Err(_) => {}
         }
     }
 
     /// Gives up an agent.
-    fn lose(&self, left: &mut BTreeMap<&str, Member>, name: &str, why: String) {
+    fn give_up_agent(&self, left: &mut BTreeMap<&str, Member>, name: &str, why: String) {
         if let Some(member) = left.remove(name) {
-            self.tell(Event::Lost(member.index, why));
+            self.send_event(Event::Lost(member.index, why));
         }
     }
 
@@ -222,7 +222,7 @@ impl Conductor {
             // Intervals that were lost on the way are missing only in the series.
             if let Some(delivery) = member.delivery.take_if(|delivery| delivery.told <= member.told || silent)
             {
-                self.tell(Event::Delivered(member.index, delivery));
+                self.send_event(Event::Delivered(member.index, delivery));
                 return false;
             }
             let why = match (silent, now > end) {
@@ -230,7 +230,7 @@ impl Conductor {
                 (false, true) => "it delivered nothing in time".to_owned(),
                 (false, false) => return true,
             };
-            self.tell(Event::Lost(member.index, why));
+            self.send_event(Event::Lost(member.index, why));
             false
         });
         self.left.replace(left.values().map(|member| member.index).collect());
@@ -251,7 +251,7 @@ impl Conductor {
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn send_event(&self, event: Event) {
         // The receiver is gone only if gathering has failed; the run then ends with the receiver's error.
         let _ = self.sender.send(event);
     }

@@ -50,7 +50,7 @@ impl Standings {
     }
 
     /// Adds an interval of one thread of an agent. Returns true if all its threads have reported the interval.
-    pub fn tell(&mut self, index: u32, point: &Point) -> bool {
+    pub fn add_interval(&mut self, index: u32, point: &Point) -> bool {
         let index = index as usize;
         let (Some(Awaited { threads, open }), Some(shown)) =
             (self.awaited.get_mut(index), self.shown.get_mut(index))
@@ -103,12 +103,14 @@ mod tests {
     #[test]
     fn a_row_is_the_sum_of_an_agents_threads() {
         let mut standings = Standings::new([("a".to_owned(), 2), ("b".to_owned(), 1)].into_iter());
-        assert!(!standings.tell(0, &point(0.5, 10, 1)), "the other thread has not told");
+        assert!(!standings.add_interval(0, &point(0.5, 10, 1)), "the other thread has not told");
         assert_eq!(standings.all()[0].phase, AgentPhase::Ready);
-        assert!(standings.tell(0, &point(0.5, 30, 0)));
+        assert!(standings.add_interval(0, &point(0.5, 30, 0)));
         let first = &standings.all()[0];
         assert_eq!((first.offered_per_s, first.replies_per_s, first.errors), (80.0, 78.0, 1));
-        assert!(!standings.tell(0, &point(1.0, 1, 1)) && !standings.tell(9, &point(1.0, 1, 1)));
+        assert!(
+            !standings.add_interval(0, &point(1.0, 1, 1)) && !standings.add_interval(9, &point(1.0, 1, 1))
+        );
         assert_eq!((standings.all()[0].offered_per_s, standings.all()[0].errors), (80.0, 2));
         standings.end(0, AgentPhase::Lost);
         assert_eq!((standings.all()[0].phase, standings.all()[0].offered_per_s), (AgentPhase::Lost, 0.0));
@@ -118,13 +120,18 @@ mod tests {
     #[test]
     fn slow_threads_intervals_do_not_mix_with_newer_ones() {
         let mut standings = Standings::new([("a".to_owned(), 2)].into_iter());
-        assert!(!standings.tell(0, &point(0.5, 10, 0)) && !standings.tell(0, &point(1.0, 20, 0)));
+        assert!(
+            !standings.add_interval(0, &point(0.5, 10, 0)) && !standings.add_interval(0, &point(1.0, 20, 0))
+        );
         for (at_s, offered_per_s) in [(0.5, 22.0), (1.0, 42.0)] {
-            assert!(standings.tell(0, &point(at_s, 1, 0)), "both threads have told");
+            assert!(standings.add_interval(0, &point(at_s, 1, 0)), "both threads have told");
             assert_eq!(standings.all()[0].offered_per_s, offered_per_s);
         }
         for number in 2..99 {
-            assert!(!standings.tell(0, &point(f64::from(number), 1, 0)), "one thread has fallen silent");
+            assert!(
+                !standings.add_interval(0, &point(f64::from(number), 1, 0)),
+                "one thread has fallen silent"
+            );
         }
         assert_eq!(standings.awaited[0].open.len(), OPEN_MOST);
     }

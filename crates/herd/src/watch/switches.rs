@@ -125,7 +125,7 @@ impl Switches {
         self.sleeps_before = (0..herd.waiters).map(|waiter| herd.board().sleeps(waiter)).collect();
     }
 
-    pub fn settle(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
+    pub fn await_all_asleep(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
         let (watched_at, late_by) = self.watch(herd, start)?;
         let woke = |waiter: usize| self.proven.switches[waiter] - self.before.switches[waiter];
         let board = herd.board();
@@ -144,7 +144,7 @@ impl Switches {
         let (mut looks, mut quiet) = (0, 0);
         loop {
             let began = RealClock.now();
-            let sees = Some(self.look(herd)?);
+            let sees = Some(self.read_activity(herd)?);
             let ended = RealClock.now();
             if sees == seen {
                 quiet += 1;
@@ -166,7 +166,7 @@ impl Switches {
     }
 
     /// A number that changes when a waiter sleeps and wakes or wakes and sleeps.
-    fn look(&self, herd: &Population) -> Result<u64, HerdError> {
+    fn read_activity(&self, herd: &Population) -> Result<u64, HerdError> {
         if herd.are_processes() {
             return Ok(herd.cpu_time(&self.tasks).map_err(system("read a waiter's CPU time"))?.0);
         }

@@ -72,16 +72,16 @@ impl Trace {
     }
 
     pub fn begin(&mut self) -> Result<(), HerdError> {
-        self.look()?;
+        self.read_records()?;
         self.sleeps = 0;
         Ok(())
     }
 
-    pub fn settle(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
+    pub fn await_all_asleep(&mut self, herd: &Population, start: Nanos) -> Result<Settled, HerdError> {
         let (deadline, mut quiet) = (deadline(), 0);
         while quiet < QUIET_LOOKS {
             nap(LOOK_EVERY);
-            let news = self.look()?;
+            let news = self.read_records()?;
             let awake = self.tasks.iter().any(|task| task.woken_at > task.asleep_at);
             quiet = if news || awake || self.sleeps == 0 { 0 } else { quiet + 1 };
             if RealClock.now() > deadline {
@@ -93,7 +93,7 @@ impl Trace {
     }
 
     /// Reads the records since the last look; returns true if there were any.
-    fn look(&mut self) -> Result<bool, HerdError> {
+    fn read_records(&mut self) -> Result<bool, HerdError> {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
         self.instance.drain(&mut text).map_err(system("read trace points"))?;

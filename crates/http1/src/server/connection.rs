@@ -120,7 +120,7 @@ impl<F> Connection<F> {
     pub fn transport_refused<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.close(cx);
         self.stage = Stage::ShutDown;
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Refuses a peer whose first bytes show that it does not speak the transport: answers `page`, as plain text, with
@@ -144,7 +144,7 @@ impl<F> Connection<F> {
     ) {
         cx.counts.received_bytes += first.len() as u64;
         self.refuse_with(response, first, cx);
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Takes all bytes from the peer. Answers as many requests as the limits on queued output allow; the
@@ -168,14 +168,14 @@ impl<F> Connection<F> {
             Stage::Last { linger } => *linger = true,
             Stage::ShutDown | Stage::Lingering | Stage::Closed => {}
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Records that the peer has shut down its sending side. The connection finishes its queued responses,
     /// then ends.
     pub fn receive_end<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         self.peer_ended = true;
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// The next bytes to send. The result stays the same until a call of [`Connection::transmitted`].
@@ -215,7 +215,7 @@ impl<F> Connection<F> {
         if all_left && self.stage == Stage::Open && !self.inbox.is_empty() {
             self.serve_inbox(cx);
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Ends the connection because a file ended before its range. The promised length cannot be kept, and
@@ -237,7 +237,7 @@ impl<F> Connection<F> {
         if !self.deferred && !self.inbox.is_empty() {
             self.serve_inbox(cx);
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// True if an answer is pending. Earlier answers may still be waiting to be sent.
@@ -291,14 +291,14 @@ impl<F> Connection<F> {
                 self.refuse(Status::REQUEST_TIMEOUT, inbox.pending(), cx);
                 self.inbox = inbox;
                 self.inbox.clear(cx.buffers);
-                self.settle(cx);
+                self.update_stage(cx);
             }
             Awaiting::Body => {
                 cx.counts.timeouts_body += 1;
                 if let Some(incoming) = self.incoming.take() {
                     self.refuse_content(Status::REQUEST_TIMEOUT, &incoming, cx);
                 }
-                self.settle(cx);
+                self.update_stage(cx);
             }
             Awaiting::Write => {
                 cx.counts.timeouts_write_stall += 1;
@@ -306,7 +306,7 @@ impl<F> Connection<F> {
             }
             Awaiting::Pace => {
                 self.outbox.refill(cx.now);
-                self.settle(cx);
+                self.update_stage(cx);
             }
             Awaiting::PeersEnd => {
                 cx.counts.timeouts_linger += 1;
@@ -339,7 +339,7 @@ impl<F> Connection<F> {
         if self.idle_from() <= cx.now {
             self.close(cx);
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Ends the connection after a failure of the transport or by the driver's own choice. Frees its memory
@@ -375,7 +375,7 @@ impl<F> Connection<F> {
     }
 
     /// Moves on to the next stage if the current one is over, and sets the deadline.
-    fn settle<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
+    fn update_stage<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, S>) {
         if self.outbox.is_empty() {
             self.next_stage(cx);
         }

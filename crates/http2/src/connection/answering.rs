@@ -155,7 +155,7 @@ impl<F> Connection<F> {
                 self.ask_kept(stream, cx);
             }
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Ends requests whose content is late: answers 408, or stops waiting for the rest of the content.
@@ -172,7 +172,7 @@ impl<F> Connection<F> {
                 self.end_if_complete(index, cx);
             }
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     fn ask_kept<S: Responder<File = F>>(&mut self, mut stream: Stream<F>, cx: &mut Context<'_, '_, S>) {

@@ -90,7 +90,7 @@ impl<F> Connection<F> {
             cx.http.counts.timeouts_write_stall += late.len() as u64;
             late.into_iter().for_each(|id| self.reset(id, Code::Cancel, cx));
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Ends a connection whose streams are all held: sends GOAWAY and closes.

@@ -14,7 +14,7 @@ impl<F> Connection<F> {
         cx.http.counts.received_bytes += bytes.len() as u64;
         let bytes = self.read_preface(bytes, cx);
         self.read_frames(bytes, cx);
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Checks the preface, and returns the bytes after it.

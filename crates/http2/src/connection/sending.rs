@@ -44,7 +44,7 @@ impl<F> Connection<F> {
         if all_left {
             self.sent = 0;
             self.out.clear();
-            self.settle(cx);
+            self.update_stage(cx);
             if self.out.is_empty() {
                 cx.http.buffers.give(std::mem::take(&mut self.out));
             }
@@ -85,7 +85,7 @@ impl<F> Connection<F> {
         } else {
             self.queue_data(index, bytes, cx);
         }
-        self.settle(cx);
+        self.update_stage(cx);
     }
 
     /// Bytes of `length` that one frame of this stream may have now.

@@ -56,7 +56,7 @@ impl Exporter {
     }
 
     /// Hands a state to the thread without waiting.
-    pub fn tell(&self, meters: &Meters) {
+    pub fn send_state(&self, meters: &Meters) {
         // A thread that has ended needs no state.
         let _ = self.states.send(meters.clone());
     }

@@ -217,7 +217,7 @@ impl TestBed {
         let mut conductor = Conductor { topology, observer, clock, interrupted };
         let seen = conductor.offer(&mut self.running, run);
         if seen.is_ok() && cooldown > Nanos::ZERO {
-            conductor.settle(&mut self.running, cooldown)?;
+            conductor.await_quiet(&mut self.running, cooldown)?;
         }
         seen
     }

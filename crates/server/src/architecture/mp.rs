@@ -238,7 +238,7 @@ impl Parent {
             self.fleet.start(place).map_err(io::Error::other)?;
         }
         let mut look = clock.now() + LOOK_EVERY;
-        let mut watch = full_pool::Watch::over(self.idle_sessions);
+        let mut watch = full_pool::Watch::of(self.idle_sessions);
         self.control.iter().for_each(AcceptControl::watch_from_this_thread);
         while !self.stop.asked() {
             let now = clock.now();
@@ -253,12 +253,12 @@ impl Parent {
                 set.extend(self.listeners.iter().map(|listener| readable(&listener.socket)));
             }
             sleep(&mut set, next.map(|next| next.saturating_sub(now)))?;
-            self.attend()?;
+            self.handle_workers()?;
             self.waiters.wake(&self.listeners, &self.acceptor.limit)?;
             self.tick(clock.now());
             if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
                 self.control.iter_mut().for_each(AcceptControl::stir);
-                watch.attend(&mut self, clock.now());
+                watch.check_pool(&mut self, clock.now());
             }
             if clock.now() >= look {
                 look = clock.now() + LOOK_EVERY;
@@ -287,9 +287,9 @@ impl Parent {
     }
 
     /// Handles the events of workers.
-    fn attend(&mut self) -> io::Result<()> {
+    fn handle_workers(&mut self) -> io::Result<()> {
         let mut events = Vec::new();
-        self.fleet.attend(&mut events)?;
+        self.fleet.handle_events(&mut events)?;
         events.iter().for_each(|event| bury(&self.waiters, event));
         Ok(())
     }

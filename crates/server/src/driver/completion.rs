@@ -291,7 +291,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
     }
 
     /// Offers the acceptor a connection that the kernel has accepted, and then takes one.
-    fn look(&mut self, index: usize) -> Look {
+    fn take_connection(&mut self, index: usize) -> Look {
         let (source, accepting) = (&mut self.sources[index], &mut self.state.accepting);
         if !accepting.arrivals.has_newcomer() {
             match source.taken.pop_front() {

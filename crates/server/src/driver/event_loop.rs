@@ -133,7 +133,7 @@ pub(super) trait EventLoop {
     fn accepts(&mut self) -> bool;
 
     /// Takes one connection from a source.
-    fn look(&mut self, index: usize) -> Look {
+    fn take_connection(&mut self, index: usize) -> Look {
         self.take(index)
     }
 
@@ -209,7 +209,7 @@ pub(super) trait EventLoop {
     fn accept_phase(&mut self, limit: Limit) -> PhaseEnd {
         self.state().lap();
         let mut ready = std::mem::take(&mut self.state().accepting.ready);
-        let mut phase = ready.phase(limit, |index| self.look(index));
+        let mut phase = ready.phase(limit, |index| self.take_connection(index));
         self.state().accepting.ready = ready;
         if phase.end == PhaseEnd::Empty && self.may_have_more() {
             phase.end = PhaseEnd::AtLimit;

@@ -261,7 +261,7 @@ impl Group {
         board: &Board,
     ) -> io::Result<()> {
         let mut pool = KernelPool { group: self, acceptor, board };
-        let mut watch = full_pool::Watch::over(self.idle_sessions);
+        let mut watch = full_pool::Watch::of(self.idle_sessions);
         control.iter().for_each(AcceptControl::watch_from_this_thread);
         let processors = sys::cpu::allowed()?.len();
         while !asked.asked() {
@@ -287,7 +287,7 @@ impl Group {
             self.waiters.wake(&self.listeners, &pool.acceptor.limit)?;
             if set[first_queue..].iter().any(|queue| queue.reported() != 0) {
                 control.iter_mut().for_each(AcceptControl::stir);
-                watch.attend(&mut pool, self.clock.now());
+                watch.check_pool(&mut pool, self.clock.now());
             }
         }
         Ok(())

@@ -212,7 +212,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
             true => Self::move_bytes(peer, &mut lent, true),
             false => Moved::AsFarAsPossible,
         };
-        self.settle(token, moved);
+        self.register_or_close(token, moved);
     }
 
     fn receive_and_tell(&mut self, token: Token, tell: Tell<S>) {
@@ -224,7 +224,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> EventLoop for R
             Moved::AsFarAsPossible => send(peer.socket.as_fd(), &mut peer.machine, &mut lent),
             ended => ended,
         };
-        self.settle(token, moved);
+        self.register_or_close(token, moved);
     }
 
     fn close(&mut self, token: Token) {

@@ -29,11 +29,11 @@ impl ConfigText {
     /// Replaces the text, for present and future workers.
     pub fn replace(&self, text: String) {
         *lock(&self.text) = text;
-        self.tell();
+        self.announce_change();
     }
 
     /// Announces new certificates or a new text to the workers.
-    pub fn tell(&self) {
+    pub fn announce_change(&self) {
         // The counter is full only after an earlier write, so the watcher wakes in any case.
         let _ = rustix::io::write(&*self.replaced, &1_u64.to_ne_bytes());
     }

@@ -101,17 +101,17 @@ impl Scoreboard {
     /// two moments.
     pub fn read(&self, place: usize) -> Counters {
         for _ in 0..MOST_LOOKS {
-            if let (figures, true) = self.look(place) {
+            if let (figures, true) = self.read_place(place) {
                 return figures;
             }
             // The writer may be waiting for this processor.
             std::thread::yield_now();
         }
-        self.look(place).0
+        self.read_place(place).0
     }
 
     /// Returns the figures of a place, and true if they are of one moment.
-    fn look(&self, place: usize) -> (Counters, bool) {
+    fn read_place(&self, place: usize) -> (Counters, bool) {
         let words = &self.words[place * self.layout.words()..][..self.layout.words() - self.layout.own];
         let load = || words[1..].iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let (values, of_one_moment): (Vec<u64>, bool) = version::read(&words[0], load);
@@ -337,7 +337,7 @@ mod tests {
             let writer = scope.spawn(|| (0..20_000).for_each(|n| slot.write(&counted(n, n, 0, n))));
             while !writer.is_finished() {
                 // The writer may be kept from its processor in the middle of a write.
-                let (read, true) = board.look(0) else { continue };
+                let (read, true) = board.read_place(0) else { continue };
                 assert_eq!((read.http.requests, read.connections), (read.loops.accepts, read.loops.accepts));
             }
         });

@@ -77,7 +77,7 @@ impl Certificates {
         let (has_changed, errors) = self.sessions.read_again();
         if has_changed {
             sys::say!("inrush: new certificates in force");
-            self.workers.iter().for_each(ConfigText::tell);
+            self.workers.iter().for_each(ConfigText::announce_change);
         }
         for error in &errors {
             sys::say!("inrush: the certificate stays as it was: {error}");

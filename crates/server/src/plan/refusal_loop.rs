@@ -118,7 +118,7 @@ impl Arrivals for Handed {
         self.refusals.take_asked()
     }
 
-    fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
+    fn take_news(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
         if std::mem::replace(&mut self.closed, news.closed) != news.closed {
             self.refusals.fill_reserve();
         }

@@ -204,12 +204,12 @@ impl Fleet {
         self.places.len()
     }
 
-    /// Returns a descriptor that is readable when [`Fleet::attend`] has work.
+    /// Returns a descriptor that is readable when [`Fleet::handle_events`] has work.
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.watched.as_fd()
     }
 
-    /// Returns the time to call [`Fleet::attend`] even if nothing is ready.
+    /// Returns the time to call [`Fleet::handle_events`] even if nothing is ready.
     pub fn due(&self) -> Option<Nanos> {
         let waiting = self.places.iter().filter_map(|place| match place {
             Place::Waiting { until, .. } => Some(*until),
@@ -232,7 +232,7 @@ impl Fleet {
         let (control, theirs) = Control::pair()?;
         let layout = self.scoreboard.layout();
         let name = format!("{} {}", self.role.architecture, self.role.noun);
-        let (text, secrets) = self.told()?;
+        let (text, secrets) = self.configuration()?;
         let words = [place as u64, layout.service as u64, layout.own as u64, u64::from(secrets.is_some())]
             .map(u64::to_ne_bytes);
         let mut descriptors = vec![text.as_fd(), self.scoreboard.as_fd(), self.limit.as_fd()];
@@ -262,11 +262,11 @@ impl Fleet {
     ///
     /// # Errors
     /// A wait fails, which is a bug of Inrush.
-    pub fn attend(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        self.attend_within(Nanos::ZERO, events)
+    pub fn handle_events(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        self.handle_events_within(Nanos::ZERO, events)
     }
 
-    fn attend_within(&mut self, timeout: Nanos, events: &mut Vec<Event>) -> io::Result<()> {
+    fn handle_events_within(&mut self, timeout: Nanos, events: &mut Vec<Event>) -> io::Result<()> {
         let mut ready = [epoll::Event::EMPTY; 64];
         let count = match epoll::wait(&self.watched, &mut ready, Some(timeout)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
@@ -284,14 +284,14 @@ impl Fleet {
     }
 
     /// Returns the configuration for workers: the text and, if they need them, the secrets of TLS.
-    fn told(&self) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    fn configuration(&self) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
         let secrets = self.text.secrets().filter(|_| self.role.serves);
         Ok((in_memory(self.text.get().as_bytes())?, secrets.as_deref().map(in_memory).transpose()?))
     }
 
     fn tell_of_change(&mut self) {
         self.text.noticed();
-        let Ok((text, secrets)) = self.told() else {
+        let Ok((text, secrets)) = self.configuration() else {
             return sys::say!("inrush: no descriptor left to tell workers of the new configuration");
         };
         let memory: Vec<_> = [Some(&text), secrets.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
@@ -455,7 +455,7 @@ impl Fleet {
                 self.kill();
             }
             // A killed worker ends soon.
-            self.attend_within(left.max(Nanos::MILLISECOND), &mut events)?;
+            self.handle_events_within(left.max(Nanos::MILLISECOND), &mut events)?;
             events.drain(..).for_each(&mut hear);
         }
         Ok(())

@@ -27,7 +27,7 @@ pub struct Checked {
 /// # Errors
 /// The errors of [`crate::Server::start`].
 pub fn check(architecture: &Architecture, mut config: ServeConfig) -> Result<Checked, ServeError> {
-    architecture.settle(&mut config)?;
+    architecture.settle_config(&mut config)?;
     upgrade::check(&config)?;
     access_log::check(&config)?;
     let tls = Certificates::of(&config, None)?.map(|certificates| certificates.sessions());

@@ -139,7 +139,7 @@ impl Simulation {
         let (now, waiting) = (self.time(), &self.waiting);
         let happened = |polled: &PollFd| i16::from(waiting[polled.fd() as usize].is_some());
         let mut found = Vec::new();
-        self.sets.settle((sets, calls, now), happened, |fd, _, _, silence| {
+        self.sets.apply_rules((sets, calls, now), happened, |fd, _, _, silence| {
             gap(silence);
             found.push(fd);
         });

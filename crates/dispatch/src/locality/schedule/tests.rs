@@ -16,7 +16,7 @@ fn start(count: usize, tuning: Tuning) -> (Sets, Schedule) {
 /// Makes a call that finds nothing. Returns the number of calls it counts as.
 fn call(sets: &mut Sets, schedule: &Schedule, polled: usize, took: Nanos, longest: Nanos) -> u64 {
     let calls = schedule.counts_as(took, longest);
-    sets.settle((polled, calls, START), |_| 0, |_, _, _, _| ());
+    sets.apply_rules((polled, calls, START), |_| 0, |_, _, _, _| ());
     calls
 }
 

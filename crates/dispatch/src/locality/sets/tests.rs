@@ -10,7 +10,7 @@ fn call(sets: &mut Sets, number: u64, with_events: &[RawFd]) -> Vec<RawFd> {
     let due = sets.due();
     let mut reported = Vec::new();
     let happened = |polled: &PollFd| i16::from(with_events.contains(&polled.fd()));
-    sets.settle((due, 1, Nanos::from_millis(number)), happened, |fd, _, _, _| reported.push(fd));
+    sets.apply_rules((due, 1, Nanos::from_millis(number)), happened, |fd, _, _, _| reported.push(fd));
     reported
 }
 
@@ -46,7 +46,7 @@ fn a_poll_of_every_set_begins_the_frequencies_anew() {
     let mut sets = Sets::new(3, 3);
     (1..=2).for_each(|number| drop(call(&mut sets, number, &[])));
     assert_eq!((sets.due(), sets.until_due()), (2, 0));
-    sets.settle((3, 1, Nanos::from_millis(3)), |_| 0, |_, _, _, _| ());
+    sets.apply_rules((3, 1, Nanos::from_millis(3)), |_| 0, |_, _, _, _| ());
     assert_eq!((sets.due(), sets.until_due()), (1, 2));
 }
 
@@ -112,7 +112,7 @@ fn an_event_within_the_horizon_brings_it_up_by_itself() {
         }
     }
     let happened = |polled: &PollFd| i16::from(polled.fd() == 8);
-    sets.settle((3, 1, Nanos::from_millis(37)), happened, |fd, _, _, _| found.push(fd));
+    sets.apply_rules((3, 1, Nanos::from_millis(37)), happened, |fd, _, _, _| found.push(fd));
     assert_eq!((found, sets.set_of_member(7), sets.set_of_member(8)), (vec![7, 7, 8], 0, 2));
 }
 
@@ -204,7 +204,7 @@ fn counter_moves_member_by_silences_and_events() {
     let mut sets_after = |events: &[u8]| -> Vec<usize> {
         let one = |event: &u8| {
             number += 1;
-            sets.settle((2, 1, Nanos::from_millis(number)), |_| i16::from(*event == 1), |_, _, _, _| ());
+            sets.apply_rules((2, 1, Nanos::from_millis(number)), |_| i16::from(*event == 1), |_, _, _, _| ());
             consistent(&sets);
             sets.set_of_member(7)
         };

@@ -22,7 +22,7 @@ pub fn run(form: GuardOutput) -> Result<(), Exit> {
     let mut survey = Survey::begin().map_err(failed)?;
     while clock.now() < until {
         sys::readiness::poll::wait(&mut [], Some(LOOK)).map_err(failed)?;
-        survey.look().map_err(failed)?;
+        survey.read_listeners().map_err(failed)?;
     }
     let found = survey.end().map_err(|error| Exit::Failed(error.to_string()))?;
     output::result("the listeners", form.of_one_result(), &found, || text(&found))

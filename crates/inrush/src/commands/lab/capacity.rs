@@ -243,7 +243,7 @@ impl Target for Server {
     type Error = Ended;
 
     fn offer(&mut self, offer: Offer) -> Result<Step, Ended> {
-        tell(offer);
+        print_offer(offer);
         let stop = self.stop.clone();
         let times = [offer.warmup, offer.time, Nanos::SECOND];
         let result = self.load(s_client(self.sessions(offer.per_s)), times, &stop, &mut |_| {})?;
@@ -268,7 +268,7 @@ impl Target for Server {
         let mut observe = |seen: &Snapshot<'_>| {
             points.push(seen.point.clone());
             if let Some(witness) = &mut witness {
-                witness.look(clock.now());
+                witness.read_again(clock.now());
             }
             if interrupted.is_requested() || enough(&points) {
                 stop.request();
@@ -304,7 +304,7 @@ fn most_of(levels: &[Level]) -> f64 {
 }
 
 /// Writes one line for each load to a terminal.
-fn tell(offer: Offer) {
+fn print_offer(offer: Offer) {
     let what = match offer.phase {
         Phase::Probe => "a few requests first",
         Phase::Search => "searching",

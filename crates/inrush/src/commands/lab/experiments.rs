@@ -261,7 +261,7 @@ pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
     for options in all {
         match run::run(options, &surroundings) {
             Ok(summary) => {
-                tell(&options.name, &summary)?;
+                print_summary(&options.name, &summary)?;
                 match report_on(&options.out) {
                     Ok(told) => out!("{told}")?,
                     Err(error) => failures.push(format!("{}: no report: {error:#}", options.name)),
@@ -295,7 +295,7 @@ fn failed(error: anyhow::Error) -> Exit {
     Exit::Failed(format!("{error:#}"))
 }
 
-fn tell(name: &str, summary: &RunSummary) -> Result<(), Exit> {
+fn print_summary(name: &str, summary: &RunSummary) -> Result<(), Exit> {
     out!(
         "{name}: of {} trials {} have a result, {} of them without a flaw; records in {}",
         summary.planned,

@@ -19,7 +19,7 @@ pub fn run(flags: HerdFlags) -> Result<(), Exit> {
     let config = configuration(flags)?;
     let stop = stop_at_signal()?;
     let asked = config.waits.len() * config.waiters.len();
-    let outcome = ::herd::run(&config, tell, &|| stop.is_requested()).map_err(exit)?;
+    let outcome = ::herd::run(&config, print_point, &|| stop.is_requested()).map_err(exit)?;
     if let Some(why) = &outcome.no_trace_points {
         say!(
             "inrush: counting by voluntary context switches, because trace points cannot be used here: {why}"
@@ -71,7 +71,7 @@ fn configuration(flags: HerdFlags) -> Result<Config, Exit> {
 }
 
 /// Writes one line for each point to a terminal.
-fn tell(progress: Progress) {
+fn print_point(progress: Progress) {
     if io::stderr().is_terminal() {
         let Progress { done, of, wait, waiters } = progress;
         say!("inrush: point {} of {of}: {wait}, {waiters} waiters", done + 1);

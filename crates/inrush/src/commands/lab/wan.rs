@@ -36,7 +36,7 @@ fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     });
     let file = file.transpose()?;
     let config = SessionConfig { path, server: flags.server, command: flags.command };
-    let report = ::wan::run(config, tell).map_err(exit)?;
+    let report = ::wan::run(config, print_addresses).map_err(exit)?;
     let text = match flags.output {
         TextOrJson::Text => report.text(),
         TextOrJson::Json => json(&report)?,
@@ -94,11 +94,11 @@ fn path(flags: &PathFlags) -> Result<PathConfig, Exit> {
 }
 
 fn conditions(direction: &str, own: &Changes, both: &Changes) -> Result<Conditions, Exit> {
-    own.over(both).check().map_err(|error| Exit::Usage(format!("{direction}: {error}")))
+    own.laid_over(both).check().map_err(|error| Exit::Usage(format!("{direction}: {error}")))
 }
 
 /// Prints the addresses of both sides and a command for the server's side to a terminal.
-fn tell(network: &Network) {
+fn print_addresses(network: &Network) {
     if io::stderr().is_terminal() {
         // The networks of an ordinary user belong to a user namespace, in which nsenter cannot become root.
         let user = match rustix::process::geteuid().is_root() {

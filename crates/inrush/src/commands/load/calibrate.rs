@@ -50,20 +50,20 @@ impl Generator {
     /// The generator of these flags.
     pub fn of(flags: &LoadFlags) -> Generator {
         let LoadFlags { threads, stack, server_cpus, .. } = flags;
-        Generator { threads: threads.get(), server_cpus: server_cpus.clone(), ..Generator::over(*stack) }
+        Generator { threads: threads.get(), server_cpus: server_cpus.clone(), ..Generator::of_stack(*stack) }
     }
 
     /// A generator over kernel sockets.
     pub fn of_kernel(threads: u32) -> Generator {
-        Generator { threads, ..Generator::over(Stack::Kernel) }
+        Generator { threads, ..Generator::of_stack(Stack::Kernel) }
     }
 
     /// One thread with TCP in user space, over TUN.
     pub fn of_user() -> Generator {
-        Generator::over(Stack::User)
+        Generator::of_stack(Stack::User)
     }
 
-    fn over(stack: Stack) -> Generator {
+    fn of_stack(stack: Stack) -> Generator {
         Generator { threads: 1, stack, server_cpus: None, link: Vec::new() }
     }
 

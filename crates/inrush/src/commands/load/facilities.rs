@@ -7,7 +7,11 @@ use crate::exit::Exit;
 
 /// The rates of one thread: over kernel sockets, and over each link of TCP in user space.
 pub fn findings() -> Vec<Finding> {
-    vec![by_kernel(), over("load over TUN", most_over_tun()), over("load over AF_XDP", most_over_af_xdp())]
+    vec![
+        by_kernel(),
+        finding_of("load over TUN", most_over_tun()),
+        finding_of("load over AF_XDP", most_over_af_xdp()),
+    ]
 }
 
 /// The clean rate of kernel sockets, which a calibration has measured.
@@ -20,7 +24,7 @@ fn by_kernel() -> Finding {
 }
 
 /// The connects that one thread offers over a link of TCP in user space, which exists for a second.
-fn over(what: &'static str, measured: Result<f64, Exit>) -> Finding {
+fn finding_of(what: &'static str, measured: Result<f64, Exit>) -> Finding {
     match measured {
         Ok(per_s) => finding(what, format!("at most {per_s:.0} connects/s from one thread"), None),
         Err(exit) => finding(what, "not here", Some(exit.into_message())),

@@ -127,7 +127,7 @@ impl Observer for Watcher {
             let mut meters = lock(&self.meters);
             meters.add(snapshot);
             if let Some(exporter) = &self.exporter {
-                exporter.tell(&meters);
+                exporter.send_state(&meters);
             }
         }
     }

@@ -118,7 +118,7 @@ impl Errands {
 
 #[cfg(test)]
 mod tests {
-    use super::super::need::tests::look;
+    use super::super::need::tests::need_of;
     use super::*;
 
     fn first(errands: &Errands) -> Option<Need> {
@@ -128,12 +128,12 @@ mod tests {
     #[test]
     fn equal_needs_are_fetched_once_for_all_who_wait() {
         let mut errands = Errands::new(1);
-        assert!(errands.add(look("/a"), Token(1)));
-        assert!(!errands.add(look("/a"), Token(2)));
-        assert!(!errands.add(look("/a"), Token(2)));
+        assert!(errands.add(need_of("/a"), Token(1)));
+        assert!(!errands.add(need_of("/a"), Token(2)));
+        assert!(!errands.add(need_of("/a"), Token(2)));
         errands.give(0);
         assert!(!errands.is_free(0) && errands.first().is_none());
-        assert!(!errands.add(look("/a"), Token(3)), "it is under way");
+        assert!(!errands.add(need_of("/a"), Token(3)), "it is under way");
         assert!(errands.finish(0, 99).is_empty(), "nobody gave it that");
         assert_eq!(errands.finish(0, 0), [Token(1), Token(2), Token(3)]);
         assert!(errands.is_free(0));
@@ -143,16 +143,16 @@ mod tests {
     fn fetches_of_a_dead_helper_go_first_to_the_next() {
         let mut errands = Errands::new(2);
         for path in ["/a", "/b", "/c"] {
-            errands.add(look(path), Token(1));
+            errands.add(need_of(path), Token(1));
         }
         errands.give(0);
         errands.give(1);
         assert!(errands.take_back(0));
         assert!(!errands.take_back(0), "it had one");
-        assert_eq!(first(&errands), Some(look("/a")));
+        assert_eq!(first(&errands), Some(need_of("/a")));
         assert_eq!(errands.finish(1, 1), [Token(1)]);
         errands.give(1);
-        assert_eq!(first(&errands), Some(look("/c")));
+        assert_eq!(first(&errands), Some(need_of("/c")));
         assert!(errands.finish(0, 0).is_empty(), "the dead one's word comes too late");
         assert_eq!(errands.finish(1, 0), [Token(1)]);
     }
@@ -161,14 +161,14 @@ mod tests {
     fn missing_file_is_fetched_at_most_twice_in_a_row() {
         let mut errands = Errands::new(1);
         for (id, has_a_point) in [(0, true), (1, false)] {
-            assert!(errands.has_a_point(&look("/a")));
-            errands.add(look("/a"), Token(1));
+            assert!(errands.has_a_point(&need_of("/a")));
+            errands.add(need_of("/a"), Token(1));
             errands.give(0);
             errands.forget_fetched();
             errands.finish(0, id);
-            assert_eq!(errands.has_a_point(&look("/a")), has_a_point);
+            assert_eq!(errands.has_a_point(&need_of("/a")), has_a_point);
         }
         errands.forget_fetched();
-        assert!(errands.has_a_point(&look("/a")), "later it is worth another try");
+        assert!(errands.has_a_point(&need_of("/a")), "later it is worth another try");
     }
 }

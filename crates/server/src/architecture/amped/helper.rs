@@ -51,7 +51,7 @@ impl Helper {
     fn serve(&mut self, message: Message, control: &Control) -> io::Result<()> {
         let (id, need) = Need::read(message).ok_or(io::ErrorKind::InvalidData)?;
         match need {
-            Some(Need::Look { host, path, encodings }) => self.look(host, &path, &encodings),
+            Some(Need::Look { host, path, encodings }) => self.look_up_path(host, &path, &encodings),
             Some(Need::Touch { file, offset }) => {
                 // The main process finds out about a read error itself.
                 let _ = retry_on_intr(|| pread(&*file.0, &mut *self.scratch, offset));
@@ -66,7 +66,7 @@ impl Helper {
         }
     }
 
-    fn look(&mut self, host: u16, path: &str, encodings: &[u8]) {
+    fn look_up_path(&mut self, host: u16, path: &str, encodings: &[u8]) {
         let fields = [Header { name: "Accept-Encoding", value: encodings }];
         let request = Request { fields: &fields, ..Request::get(path) };
         self.sites.respond_as(host, &request, self.clock.now());
@@ -78,7 +78,7 @@ mod tests {
     use std::fs::File;
     use std::sync::Arc;
 
-    use super::super::need::tests::look;
+    use super::super::need::tests::need_of;
     use super::super::need::{SameFile, read_notice};
     use super::*;
 
@@ -92,7 +92,8 @@ mod tests {
         let (main, control) = Control::pair().unwrap();
         let open = Arc::new(File::open(folder.path().join("file")).unwrap().into());
         let touch = Need::Touch { file: SameFile(open), offset: 0 };
-        let needs = [look("/file"), look("/missing"), look("/../escape"), look("/%zz"), touch.clone()];
+        let needs =
+            [need_of("/file"), need_of("/missing"), need_of("/../escape"), need_of("/%zz"), touch.clone()];
         for (id, need) in (5..).zip(needs) {
             let (bytes, file) = need.message(id);
             main.send(&bytes, file.as_slice()).unwrap();

@@ -42,7 +42,7 @@ impl Helpers {
         Ok(Helpers { counts: HelperCounts::default(), fleet, errands, retry_at: None })
     }
 
-    /// A descriptor that is readable when [`Helpers::attend`] has something to do.
+    /// A descriptor that is readable when [`Helpers::handle_arrivals`] has something to do.
     ///
     /// # Errors
     /// EMFILE.
@@ -50,7 +50,7 @@ impl Helpers {
         self.fleet.ready().try_clone_to_owned()
     }
 
-    /// Time until [`Helpers::attend`] must be called, even if the descriptor is not ready.
+    /// Time until [`Helpers::handle_arrivals`] must be called, even if the descriptor is not ready.
     pub fn due_in(&self) -> Option<Nanos> {
         let due = [self.fleet.due(), self.retry_at].into_iter().flatten().min()?;
         Some(due.saturating_sub(self.fleet.clock().now()))
@@ -75,10 +75,10 @@ impl Helpers {
     ///
     /// # Errors
     /// Waiting fails only by a mistake of ours.
-    pub fn attend(&mut self, arrived: &mut Vec<Token>) -> io::Result<()> {
+    pub fn handle_arrivals(&mut self, arrived: &mut Vec<Token>) -> io::Result<()> {
         self.errands.forget_fetched();
         let mut events = Vec::new();
-        self.fleet.attend(&mut events)?;
+        self.fleet.handle_events(&mut events)?;
         for event in events {
             match event {
                 Event::Said(place, message) => {

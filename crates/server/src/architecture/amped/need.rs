@@ -126,7 +126,7 @@ pub mod tests {
     use super::*;
     use crate::processes::{Control, Heard};
 
-    pub fn look(path: &str) -> Need {
+    pub fn need_of(path: &str) -> Need {
         Need::Look { host: 0, path: path.into(), encodings: Box::default() }
     }
 

@@ -116,6 +116,6 @@ impl SocketService for AmpedSite {
     }
 
     fn arrived(&mut self, tokens: &mut Vec<Token>) -> io::Result<()> {
-        self.helpers.borrow_mut().attend(tokens)
+        self.helpers.borrow_mut().handle_arrivals(tokens)
     }
 }

@@ -172,7 +172,7 @@ impl<'a> Forker<'a> {
             };
             for event in &events[..count] {
                 match event.data() {
-                    CONTROL => self.hear(changes)?,
+                    CONTROL => self.take_messages(changes)?,
                     LISTENER => self.accepts = true,
                     _ => self.bury()?,
                 }
@@ -306,7 +306,7 @@ impl<'a> Forker<'a> {
     }
 
     /// Acts on the parent's messages.
-    fn hear(&mut self, changes: &dyn Fn(&Changed)) -> io::Result<()> {
+    fn take_messages(&mut self, changes: &dyn Fn(&Changed)) -> io::Result<()> {
         loop {
             match self.control.receive()? {
                 Heard::Nothing => return Ok(()),

@@ -172,14 +172,14 @@ impl Parent {
         }
         while !self.stop.asked() {
             let woken = self.wait()?;
-            self.attend()?;
+            self.handle_workers()?;
             let now = self.fleet.clock().now();
             if woken {
                 self.awake_until = now + CALM_AFTER;
             }
             if woken || now >= self.look_at || self.account.next_surplus().is_some_and(|next| next.at <= now)
             {
-                self.look(now);
+                self.look_at_workers(now);
             }
         }
         self.end()
@@ -204,9 +204,9 @@ impl Parent {
     }
 
     /// Handles starts, deaths and messages of workers.
-    fn attend(&mut self) -> io::Result<()> {
+    fn handle_workers(&mut self) -> io::Result<()> {
         let mut happened = Vec::new();
-        self.fleet.attend(&mut happened)?;
+        self.fleet.handle_events(&mut happened)?;
         for event in happened {
             let now = self.fleet.clock().now();
             match event {
@@ -278,7 +278,7 @@ impl Parent {
     }
 
     /// Looks at every worker; moves queues, starts and stops workers.
-    fn look(&mut self, now: Nanos) {
+    fn look_at_workers(&mut self, now: Nanos) {
         let mut crowded = self.is_crowded();
         for slot in self.account.listening() {
             self.look_at_one(slot, now);
@@ -310,7 +310,7 @@ impl Parent {
             connections: record.connections(),
             assigned: record.assigned(),
         };
-        let (sight, given) = self.account.look(slot, seen, || self.queues.waits(slot), now);
+        let (sight, given) = self.account.evaluate_reading(slot, seen, || self.queues.waits(slot), now);
         if given {
             self.awake_until = now + CALM_AFTER;
         }

@@ -127,7 +127,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
                 }
             }
         }
-        self.settle(token);
+        self.begin_waiting(token);
     }
 
     /// Begins to send. Returns true if all output has been sent already.
@@ -159,7 +159,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
     }
 
     /// Begins a receive, and enters the connection among the idle ones and under its deadline.
-    fn settle(&mut self, token: Token) {
+    fn begin_waiting(&mut self, token: Token) {
         let Some(peer) = self.state.peers.get_mut(token) else { return };
         if peer.own.receiving.is_none()
             && peer.own.end == End::NotYet

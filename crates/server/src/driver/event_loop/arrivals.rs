@@ -125,7 +125,7 @@ pub trait Arrivals {
     }
 
     /// Notes the news of a loop that is about to wait. Returns the latest time of the next call.
-    fn hear(&mut self, _news: News, _now: Nanos) -> Option<Nanos> {
+    fn take_news(&mut self, _news: News, _now: Nanos) -> Option<Nanos> {
         None
     }
 }
@@ -286,7 +286,7 @@ impl Arrivals for Listeners {
         self.control.as_ref().map_or_else(Sessions::default, |control| control.sessions(cost))
     }
 
-    fn hear(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
+    fn take_news(&mut self, news: News, _now: Nanos) -> Option<Nanos> {
         self.acceptor.share.show(news.idle_from);
         self.control_due()
     }

@@ -152,7 +152,7 @@ impl<S: SocketService, A: Arrivals, W: Default, C: Clock> LoopState<S, A, W, C> 
             idle_from: self.peers.idle_from(),
             turn: self.turn_so_far(),
         };
-        let heard = self.accepting.arrivals.hear(news, now);
+        let heard = self.accepting.arrivals.take_news(news, now);
         let service = self.lender.service.due_in().map(|left| now.saturating_add(left));
         let publish = self.lender.publish_due();
         let accepting = self.accepting.paused_until;

@@ -73,7 +73,7 @@ pub struct Watch {
 
 impl Watch {
     /// Watches over a pool whose idle connections give way, or stay.
-    pub fn over(idle: IdleSessions) -> Watch {
+    pub fn of(idle: IdleSessions) -> Watch {
         Watch { idle, ..Watch::default() }
     }
 
@@ -91,7 +91,7 @@ impl Watch {
     }
 
     /// Acts after a sleep, if connections wait in the accept queues.
-    pub fn attend(&mut self, pool: &mut impl Pool, now: Nanos) {
+    pub fn check_pool(&mut self, pool: &mut impl Pool, now: Nanos) {
         let State { has_free, last_taken, .. } = pool.state();
         let still_at = last_taken.saturating_add(STILL);
         self.rests_until = if has_free {
@@ -160,7 +160,7 @@ mod tests {
         let (mut watch, mut full) = (Watch::default(), pool(true, false, 2));
         let mut now = NOW;
         for (reclaimed, rest) in [(0, PATIENCE), (1, RECLAIM_PAUSE), (2, RECLAIM_PAUSE)] {
-            watch.attend(&mut full, now);
+            watch.check_pool(&mut full, now);
             assert_eq!((full.reclaimed, full.turned_away), (reclaimed, 0));
             assert_eq!(watch.sleep(&full, now), Sleep { queues: false, until: Some(now + rest) });
             now += rest;
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn connections_of_a_pool_that_stay_are_left_alone() {
-        let (mut watch, mut full) = (Watch::over(IdleSessions::Stay), pool(true, false, 2));
+        let (mut watch, mut full) = (Watch::of(IdleSessions::Stay), pool(true, false, 2));
         for look in 0..100 {
-            watch.attend(&mut full, NOW + STILL * look);
+            watch.check_pool(&mut full, NOW + STILL * look);
         }
         assert_eq!((full.reclaimed, full.turned_away), (0, 0));
     }
@@ -181,18 +181,18 @@ mod tests {
         let (mut watch, mut full, mut free) = (Watch::default(), pool(true, false, 2), pool(true, true, 2));
         for turn in 0..9 {
             let now = NOW + PATIENCE * 2 * turn;
-            watch.attend(&mut full, now);
+            watch.check_pool(&mut full, now);
             watch.sleep(&free, now + PATIENCE);
             assert_eq!(full.reclaimed, 0);
         }
-        watch.attend(&mut free, NOW);
+        watch.check_pool(&mut free, NOW);
         assert_eq!(free.reclaimed, 0);
     }
 
     #[test]
     fn a_free_member_takes_the_connection_itself() {
         let (mut watch, mut free) = (Watch::default(), pool(true, true, 2));
-        watch.attend(&mut free, NOW);
+        watch.check_pool(&mut free, NOW);
         assert_eq!((free.reclaimed, free.turned_away), (0, 0));
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let (mut watch, mut full) = (Watch::default(), pool(true, false, 0));
         let mut now = NOW;
         while full.turned_away == 0 {
-            watch.attend(&mut full, now);
+            watch.check_pool(&mut full, now);
             now = watch.sleep(&full, now).until.unwrap();
         }
         assert_eq!(now - RECLAIM_PAUSE, NOW + STILL);

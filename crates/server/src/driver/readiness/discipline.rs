@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(bench.round(), (1, vec![]));
         assert_eq!(bench.round().1, ["/0"]);
         let token = bench.under_test.state.peers.tokens()[0];
-        bench.under_test.settle(token, Moved::NoMemory);
+        bench.under_test.register_or_close(token, Moved::NoMemory);
         assert_eq!(bench.under_test.time_to_wait(), Some(Nanos::ZERO));
         bench.round();
         assert_eq!(

@@ -21,7 +21,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
             return;
         };
         let moved = Self::move_bytes(peer, &mut lent, readable);
-        self.settle(token, moved);
+        self.register_or_close(token, moved);
     }
 
     pub(super) fn move_bytes(peer: &mut Peer<Notes>, lent: &mut Lent<'_, S>, readable: bool) -> Moved {
@@ -75,7 +75,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
     }
 
     /// Registers what the machine waits for next, or closes.
-    pub(super) fn settle(&mut self, token: Token, moved: Moved) {
+    pub(super) fn register_or_close(&mut self, token: Token, moved: Moved) {
         let nothing_to_send = self.state.lender.service.waits(token);
         let Some(peer) = self.state.peers.get_mut(token) else { return };
         let mut unfinished = matches!(moved, Moved::TurnOver | Moved::NoMemory);

@@ -233,13 +233,13 @@ where
                 self.lender.counts.no_memory += 1;
                 Next::Stage(Step::Write, peer)
             }
-            Moved::AsFarAsPossible => settle(peer),
+            Moved::AsFarAsPossible => find_stage(peer),
         }
     }
 }
 
 /// Finds the stage that can act on the connection's wants; the source waits otherwise.
-fn settle(mut peer: Box<Peer>) -> Next {
+fn find_stage(mut peer: Box<Peer>) -> Next {
     match peer.machine.wants() {
         _ if peer.machine.is_deferred() => Next::Stage(Step::File, peer),
         Wants::Close => Next::Source(Mail::Ended(peer)),

@@ -88,7 +88,7 @@ fn flush<S: SocketService>(
         let mut outlet = Outlet { socket, flags: SendFlags::NOSIGNAL | more };
         match layer.session.write_to(&mut outlet) {
             Ok(count) => {
-                let count = layer.told(count as u64);
+                let count = layer.contents_of(count as u64);
                 machine.http.transmitted(count, &mut lent.http());
             }
             Err(error) => {
@@ -103,7 +103,7 @@ fn flush<S: SocketService>(
 impl Layer {
     /// Returns the bytes of HTTP that have left with `records` bytes of records. Records are longer than their
     /// contents, so the last byte waits for the end of the last record.
-    fn told(&mut self, records: u64) -> u64 {
+    fn contents_of(&mut self, records: u64) -> u64 {
         let count = match self.session.wants_write() {
             true => records.min(self.owed.saturating_sub(1)),
             false => self.owed,

@@ -124,7 +124,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
             stop: parts.stop,
             drain_timeout: parts.drain_timeout,
             pool,
-            watch: full_pool::Watch::over(pool.unwrap_or_default()),
+            watch: full_pool::Watch::of(pool.unwrap_or_default()),
         })
     }
 
@@ -267,9 +267,9 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         }
         if self.accepting() {
             self.runnable.extend(self.acceptors.pop());
-            self.watch = full_pool::Watch::over(self.shared.idle_sessions);
+            self.watch = full_pool::Watch::of(self.shared.idle_sessions);
         } else if self.when_full().is_some_and(|sleep| sleep.queues) && self.shared.somebody_waits() {
-            self.watch.attend(&mut &*self.shared, self.now);
+            self.watch.check_pool(&mut &*self.shared, self.now);
             self.run_the_reclaimed();
         }
     }

@@ -120,7 +120,7 @@ impl Keeper {
         let now = RealClock.now();
         if now.saturating_sub(self.looked) >= LOOK_EVERY {
             self.looked = now;
-            self.look();
+            self.check_responses();
             // With limits on connections or clients the server must see all requests.
             self.shared.program().set_enabled(self.renderer.has_no_limits());
         }
@@ -146,7 +146,7 @@ impl Keeper {
 
     /// Checks the file of each response. Prolongs the response, or ends it if the file has changed or no client asks
     /// for it.
-    fn look(&mut self) {
+    fn check_responses(&mut self) {
         let mut ended = Vec::new();
         for (key, held) in &self.contents {
             let looked = RealClock.now();

@@ -214,7 +214,7 @@ impl AnswerLoop {
         let drains = address.filter(|_| drains);
         if shutdown(&socket, Shutdown::Write).is_err() {
             // Load balancers reset the connection once they have read the line.
-            tell(&mut self.askers, drains);
+            note_drain_known(&mut self.askers, drains);
             return;
         }
         if self.endings.len() == CONNECTIONS {
@@ -254,7 +254,7 @@ impl AnswerLoop {
         self.endings.retain_mut(|ending| {
             let goes_on = ending.goes_on(now);
             if !goes_on {
-                tell(askers, ending.drains);
+                note_drain_known(askers, ending.drains);
             }
             goes_on
         });
@@ -269,7 +269,7 @@ impl AnswerLoop {
 }
 
 /// Notes that the asker at this address knows of the drain.
-fn tell(askers: &mut [Asker], address: Option<IpAddr>) {
+fn note_drain_known(askers: &mut [Asker], address: Option<IpAddr>) {
     if let Some(asker) = askers.iter_mut().find(|asker| Some(asker.address) == address) {
         asker.knows = true;
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// Looks at all streams as if each had these events.
-    fn look(streams: &mut Streams, events: PollFlags, now: Nanos) -> usize {
+    fn look_at_all(streams: &mut Streams, events: PollFlags, now: Nanos) -> usize {
         streams.ready(&[events; STREAMS], now, &mut [0; 100]);
         STREAMS - streams.room(0)
     }
@@ -232,7 +232,7 @@ mod tests {
             streams.send(&event, NOW);
             sent += 1;
             while reading.read(&mut buffer).is_ok_and(|read| read > 0) {
-                look(&mut streams, PollFlags::OUT, NOW);
+                look_at_all(&mut streams, PollFlags::OUT, NOW);
             }
             assert!(sent < 1000, "the kernel's buffer and ours are bounded");
         }
@@ -249,12 +249,12 @@ mod tests {
             streams.send(&event, NOW);
         }
         assert_eq!(streams.deadline(), NOW + STALL);
-        assert_eq!(look(&mut streams, PollFlags::empty(), NOW + STALL - Nanos(1)), 1);
-        assert_eq!((look(&mut streams, PollFlags::empty(), NOW + STALL), streams.cut), (0, 1));
+        assert_eq!(look_at_all(&mut streams, PollFlags::empty(), NOW + STALL - Nanos(1)), 1);
+        assert_eq!((look_at_all(&mut streams, PollFlags::empty(), NOW + STALL), streams.cut), (0, 1));
         drop(client);
         let _client = begin(&mut streams);
-        assert_eq!((look(&mut streams, PollFlags::empty(), NOW + LIFETIME), streams.cut), (0, 1));
+        assert_eq!((look_at_all(&mut streams, PollFlags::empty(), NOW + LIFETIME), streams.cut), (0, 1));
         drop(begin(&mut streams));
-        assert_eq!((look(&mut streams, PollFlags::IN, NOW), streams.cut), (0, 1));
+        assert_eq!((look_at_all(&mut streams, PollFlags::IN, NOW), streams.cut), (0, 1));
     }
 }

@@ -54,7 +54,7 @@ impl Successor {
         let null = File::open("/dev/null").map_err(system("open /dev/null"))?;
         rustix::stdio::dup2_stdin(&null).map_err(|errno| system("take over")(errno.into()))?;
         let channel = Control::from_inherited(channel);
-        let mut inherited = hear(&channel)?;
+        let mut inherited = receive_inheritance(&channel)?;
         inherited.custody = channel.custody().clone();
         inherited.custody.pass_on();
         inherited.listeners.set_predecessor_wait(move || prepared(&Control::from_inherited(copy)));
@@ -73,7 +73,7 @@ impl Successor {
 }
 
 /// Reads the messages of the predecessor, which has sent them already.
-fn hear(channel: &Control) -> Result<Inherited, ServeError> {
+fn receive_inheritance(channel: &Control) -> Result<Inherited, ServeError> {
     let mut inherited = Inherited::default();
     loop {
         let Ok(Heard::Message(message)) = channel.receive() else { return Err(ServeError::NoParent) };

@@ -81,13 +81,13 @@ impl Witness {
     }
 
     /// Looks again, unless it has just looked.
-    pub fn look(&mut self, now: Nanos) {
+    pub fn read_again(&mut self, now: Nanos) {
         if now.saturating_sub(self.looked) < LOOK_EVERY {
             return;
         }
         self.looked = now;
         // A look that fails leaves out its figures.
-        if let Ok(queue) = look(&mut self.diagnostics, self.address) {
+        if let Ok(queue) = queue_at(&mut self.diagnostics, self.address) {
             self.last = queue;
             self.depth_max = self.depth_max.max(queue.depth);
         }
@@ -97,7 +97,7 @@ impl Witness {
     /// The figures of all looks. `requests` is the mean number of requests of a connection; `None` leaves out the queue,
     /// which matters to new connections.
     pub fn end(mut self, requests: Option<f64>) -> ServerSide {
-        let last = look(&mut self.diagnostics, self.address).unwrap_or(self.last);
+        let last = queue_at(&mut self.diagnostics, self.address).unwrap_or(self.last);
         let queue = requests.map(|requests_per_connection| QueueSide {
             depth_max: self.depth_max,
             limit: self.first.limit,
@@ -133,7 +133,7 @@ impl Queue {
 }
 
 /// The queues of the listeners that take connections to an address, together.
-fn look(diagnostics: &mut SocketDiagnostics, address: SocketAddr) -> io::Result<Queue> {
+fn queue_at(diagnostics: &mut SocketDiagnostics, address: SocketAddr) -> io::Result<Queue> {
     Ok(Queue::of(&listeners_at(diagnostics, address)?))
 }
 
@@ -178,7 +178,7 @@ mod tests {
         }
         let mut witness = Witness::of(address, Nanos::ZERO).unwrap();
         let _waits = [TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap()];
-        witness.look(Nanos::SECOND);
+        witness.read_again(Nanos::SECOND);
         let side = witness.end(Some(1.0));
         let queue = side.queue.unwrap();
         assert_eq!((queue.depth_max, queue.drops), (2, 0));
@@ -203,7 +203,7 @@ mod tests {
         let address: SocketAddr = net::getsockname(&first).unwrap().try_into().unwrap();
         let _second = member(address, 20);
         let _waits: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let queue = look(&mut diagnostics, address).unwrap();
+        let queue = queue_at(&mut diagnostics, address).unwrap();
         assert_eq!(queue, Queue { depth: 8, limit: 40, drops: 0 });
     }
 

@@ -114,7 +114,7 @@ pub fn run(parts: Parts) -> io::Result<()> {
     this.start_workers()?;
     while !this.parts.stop.asked() {
         this.get_events()?;
-        this.attend()?;
+        this.handle_reports()?;
         this.accept();
         this.pass_on();
         this.expire();
@@ -230,11 +230,11 @@ impl Dispatching {
     }
 
     /// Handles the workers' reports and events, and checks which workers answer.
-    fn attend(&mut self) -> io::Result<()> {
+    fn handle_reports(&mut self) -> io::Result<()> {
         let due = self.parts.fleet.due().is_some_and(|due| due <= self.now);
         if due || self.events.iter().any(|event| event.token == FLEET) {
             let mut happened = std::mem::take(&mut self.happened);
-            self.parts.fleet.attend(&mut happened)?;
+            self.parts.fleet.handle_events(&mut happened)?;
             for event in happened.drain(..) {
                 self.heard(event);
             }
@@ -253,7 +253,7 @@ impl Dispatching {
         if self.parts.pool.is_silent(slot) && outbox.is_answered(words) {
             self.parts.pool.answers(slot);
         }
-        outbox.settle(words);
+        outbox.remove_claimed(words);
         if outbox.answer_due().is_some_and(|due| due <= self.now) {
             let before = self.unplaced.len();
             self.unplaced.extend(outbox.take_back(words));
@@ -300,7 +300,7 @@ impl Dispatching {
         }
         let mut ready = std::mem::take(&mut self.ready);
         let began = self.clock.now();
-        let phase = ready.phase(self.parts.listeners.limit(), |index| self.look(index));
+        let phase = ready.phase(self.parts.listeners.limit(), |index| self.take_connection(index));
         self.ready = ready;
         phase.count(&mut self.counts);
         if let Some(control) = self.parts.listeners.control() {
@@ -313,7 +313,7 @@ impl Dispatching {
     }
 
     /// Takes one connection, if there is a worker for it.
-    fn look(&mut self, index: usize) -> Look {
+    fn take_connection(&mut self, index: usize) -> Look {
         let look = self.try_to_take(index);
         self.meets_limit &= !matches!(look, Look::Taken | Look::TurnedAway | Look::Empty);
         look
@@ -470,7 +470,7 @@ impl Dispatching {
             self.dispatcher.wait(&mut self.events, timeout)?;
             self.now = self.clock.now();
             self.paused_until = self.paused_until.filter(|until| *until > self.now);
-            self.attend()?;
+            self.handle_reports()?;
             self.publish();
         }
         // The connections in the outboxes came back when their workers ended.

@@ -67,7 +67,7 @@ impl Outbox {
     }
 
     /// Removes the connections that the worker has claimed.
-    pub fn settle(&mut self, words: &[AtomicU64]) {
+    pub fn remove_claimed(&mut self, words: &[AtomicU64]) {
         self.let_go(words[NEXT].load(Ordering::Acquire));
     }
 
@@ -133,7 +133,7 @@ mod tests {
         outbox.push(handed());
         assert_eq!(outbox.answer_due(), Some(Nanos(7) + ANSWER_WITHIN));
         assert!(claim(&words, 0));
-        outbox.settle(&words);
+        outbox.remove_claimed(&words);
         assert_eq!(outbox.passed.len(), 2);
         assert!(claim(&words, 1));
         assert_eq!(outbox.take_back(&words).count(), 2, "one that was passed, one that waited");
@@ -141,7 +141,7 @@ mod tests {
         assert!(outbox.is_empty() && outbox.answer_due().is_none());
         pass(&mut outbox, 1, Nanos(9));
         assert!(claim(&words, 3), "the numbers go on");
-        outbox.settle(&words);
+        outbox.remove_claimed(&words);
         assert!(outbox.is_empty());
     }
 
@@ -173,7 +173,7 @@ mod tests {
                         read += 1;
                     }
                     2 => taken_back += outbox.take_back(&words).count() as u64,
-                    _ => outbox.settle(&words),
+                    _ => outbox.remove_claimed(&words),
                 }
                 prop_assert!(claimed + taken_back + outbox.passed.len() as u64 >= sent);
             }
@@ -181,7 +181,7 @@ mod tests {
                 claimed += u64::from(claim(&words, read));
                 read += 1;
             }
-            outbox.settle(&words);
+            outbox.remove_claimed(&words);
             prop_assert!(outbox.is_empty());
             prop_assert_eq!(claimed + taken_back, sent);
         }

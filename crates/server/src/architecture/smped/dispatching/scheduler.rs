@@ -87,14 +87,14 @@ impl Scheduler {
 
     /// Chooses among the workers in `loads`. An empty slot has no worker.
     pub fn choose(&mut self, loads: &[Option<Load>], may_start: bool) -> Choice {
-        let choice = self.look(loads, may_start);
+        let choice = self.choose_among(loads, may_start);
         if let Choice::Assign(slot, _) = choice {
             self.next = slot + 1;
         }
         choice
     }
 
-    fn look(&mut self, loads: &[Option<Load>], may_start: bool) -> Choice {
+    fn choose_among(&mut self, loads: &[Option<Load>], may_start: bool) -> Choice {
         if self.schedule == Schedule::Smped
             && let Some(idle) = self.least(loads, |_, load| (load.connections == 0).then_some(()))
         {

@@ -203,7 +203,7 @@ impl Arrivals for Passed {
     }
 
     /// Reports closed connections at once, and replies each period.
-    fn hear(&mut self, news: News, now: Nanos) -> Option<Nanos> {
+    fn take_news(&mut self, news: News, now: Nanos) -> Option<Nanos> {
         self.slot.show_idle(news.idle_from);
         self.turn = news.turn;
         relief::turned(news.turn, self.slot.own());
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(arrived.peer, Some(client.local_addr().unwrap()));
         assert!(matches!(bench.accept(), Accepted::Empty));
         assert_eq!(bench.counts.no_descriptor, 1);
-        assert_eq!(bench.passed.hear(news(0, 0), Nanos::ZERO), None);
+        assert_eq!(bench.passed.take_news(news(0, 0), Nanos::ZERO), None);
         assert_eq!(bench.reports(), [Report { replies: 0, closed: 1 }]);
     }
 
@@ -301,7 +301,7 @@ mod tests {
         bench.passed.slot.own()[NEXT].store(3, Ordering::Release);
         assert!(matches!(bench.accept(), Accepted::Empty));
         assert_eq!(bench.passed.slot.own()[SEEN].load(Ordering::Acquire), 3);
-        assert_eq!(bench.passed.hear(news(0, 0), Nanos::ZERO), None);
+        assert_eq!(bench.passed.take_news(news(0, 0), Nanos::ZERO), None);
         assert_eq!(bench.reports(), [Report::default()]);
         assert_eq!((bench.passed.lost, bench.counts.no_descriptor), (0, 0));
     }
@@ -310,7 +310,7 @@ mod tests {
     fn closes_are_reported_at_once_and_replies_by_period() {
         let mut bench = Bench::new();
         let at = Nanos::from_millis;
-        let mut hear = |replies, closed, now| bench.passed.hear(news(replies, closed), at(now));
+        let mut hear = |replies, closed, now| bench.passed.take_news(news(replies, closed), at(now));
         assert_eq!(hear(0, 0, 500), None);
         assert_eq!(hear(3, 0, 500), None, "nothing was reported for a period");
         assert_eq!(hear(5, 0, 510), Some(at(600)));
@@ -325,13 +325,13 @@ mod tests {
     fn report_without_room_is_retried_without_loss() {
         let mut bench = Bench::new();
         let (mut heard, mut closed) = (0, 0);
-        while bench.passed.hear(news(0, closed), Nanos::SECOND).is_none() {
+        while bench.passed.take_news(news(0, closed), Nanos::SECOND).is_none() {
             closed += 1;
         }
-        assert_eq!(bench.passed.hear(news(0, closed + 1), Nanos::SECOND), Some(Nanos::SECOND + RETRY));
+        assert_eq!(bench.passed.take_news(news(0, closed + 1), Nanos::SECOND), Some(Nanos::SECOND + RETRY));
         for _ in 0..2 {
             heard += bench.reports().iter().map(|report| report.closed).sum::<u64>();
-            assert_eq!(bench.passed.hear(news(0, closed + 1), Nanos::SECOND), None);
+            assert_eq!(bench.passed.take_news(news(0, closed + 1), Nanos::SECOND), None);
         }
         assert_eq!(heard, closed + 1);
     }

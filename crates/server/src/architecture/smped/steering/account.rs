@@ -177,7 +177,7 @@ impl Account {
 
     /// Evaluates a reading of a worker. `waits` returns true if its queue has a connection; it is called only if that
     /// matters. Returns the result, and true if the kernel has given the worker connections since the last look.
-    pub fn look(
+    pub fn evaluate_reading(
         &mut self,
         slot: usize,
         seen: Seen,

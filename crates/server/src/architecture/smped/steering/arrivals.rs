@@ -263,7 +263,7 @@ impl Arrivals for OwnQueue {
     }
 
     /// Shows a turn, and reports C_i and T_i.
-    fn hear(&mut self, news: News, now: Nanos) -> Option<Nanos> {
+    fn take_news(&mut self, news: News, now: Nanos) -> Option<Nanos> {
         let turns = &self.slot.own()[TURNS];
         turns.store(turns.load(Ordering::Relaxed) + 1, Ordering::Release);
         self.slot.show_idle(news.idle_from);
@@ -274,7 +274,7 @@ impl Arrivals for OwnQueue {
             open: self.share.taken_here() as u64,
             replies: news.replies,
         };
-        let told = self.report.tell(known, || self.listeners.queue().depth.into(), now);
+        let told = self.report.report_at(known, || self.listeners.queue().depth.into(), now);
         record.set_connections(told.connections);
         record.set_throughput(told.throughput);
         told.due.into_iter().chain(self.listeners.control_due()).min()

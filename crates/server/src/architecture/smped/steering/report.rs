@@ -85,7 +85,7 @@ impl Report {
 
     /// Returns the report for `now`. Calls `depth` for the length of the queue at most once a second, or after
     /// [`Report::recount`].
-    pub fn tell(&mut self, known: Known, depth: impl FnOnce() -> u64, now: Nanos) -> Told {
+    pub fn report_at(&mut self, known: Known, depth: impl FnOnce() -> u64, now: Nanos) -> Told {
         let counted = known.assigned as i64 - known.taken as i64;
         let busy = known.open > 0 || counted + self.offset > 0;
         match self.look_at {
@@ -156,38 +156,38 @@ mod tests {
     fn what_waits_follows_from_what_was_given_and_taken() {
         let mut report = Report::new(PERIOD, 0.2);
         // Its predecessor was given 70, of which 3 wait.
-        assert_eq!(report.tell(known(70, 0, 0), || 3, at(0)).connections, 3);
-        assert_eq!(report.tell(known(75, 4, 4), unasked, at(1)).connections, 8);
-        assert_eq!(report.tell(known(75, 8, 6), unasked, at(2)).connections, 6);
+        assert_eq!(report.report_at(known(70, 0, 0), || 3, at(0)).connections, 3);
+        assert_eq!(report.report_at(known(75, 4, 4), unasked, at(1)).connections, 8);
+        assert_eq!(report.report_at(known(75, 8, 6), unasked, at(2)).connections, 6);
     }
 
     #[test]
     fn abandoned_syns_are_dropped_and_handshakes_kept() {
         let mut report = Report::new(PERIOD, 0.2);
-        report.tell(known(0, 0, 0), || 0, at(0));
-        let told = report.tell(known(10, 0, 0), || 2, at(1000));
+        report.report_at(known(0, 0, 0), || 0, at(0));
+        let told = report.report_at(known(10, 0, 0), || 2, at(1000));
         assert_eq!((told.connections, told.due), (10, Some(at(2000))), "8 may be in their handshake");
         // 5 of them have come and were taken, with the 2.
-        assert_eq!(report.tell(known(10, 7, 7), || 0, at(2000)).connections, 7);
-        assert_eq!(report.tell(known(11, 7, 7), unasked, at(2001)).connections, 8);
+        assert_eq!(report.report_at(known(10, 7, 7), || 0, at(2000)).connections, 7);
+        assert_eq!(report.report_at(known(11, 7, 7), unasked, at(2001)).connections, 8);
     }
 
     #[test]
     fn unannounced_connections_and_moved_queue_are_seen() {
         let mut report = Report::new(PERIOD, 0.2);
-        report.tell(known(5, 0, 0), || 0, at(0));
+        report.report_at(known(5, 0, 0), || 0, at(0));
         // Two came by the kernel's hash and are open, a third waits.
-        assert_eq!(report.tell(known(5, 2, 2), || 1, at(1000)).connections, 3);
-        assert_eq!(report.tell(known(55, 2, 2), unasked, at(1001)).connections, 53);
+        assert_eq!(report.report_at(known(5, 2, 2), || 1, at(1000)).connections, 3);
+        assert_eq!(report.report_at(known(55, 2, 2), unasked, at(1001)).connections, 53);
         report.recount();
-        assert_eq!(report.tell(known(55, 2, 2), || 0, at(1002)).connections, 2);
+        assert_eq!(report.report_at(known(55, 2, 2), || 0, at(1002)).connections, 2);
     }
 
     #[test]
     fn throughput_is_smoothed_and_0_without_connections() {
         let mut report = Report::new(PERIOD, 0.2);
         let mut tell = |open, replies, millis| {
-            let told = report.tell(Known { replies, ..known(open, open, open) }, || 0, at(millis));
+            let told = report.report_at(Known { replies, ..known(open, open, open) }, || 0, at(millis));
             (told.throughput.0, told.due)
         };
         assert_eq!(tell(0, 0, 0), (0.0, None));
@@ -203,13 +203,13 @@ mod tests {
     fn worker_of_silent_clients_sleeps() {
         let mut report = Report::new(PERIOD, 0.2);
         let known = Known { replies: 1000, ..known(1, 1, 1) };
-        report.tell(Known::default(), || 0, at(0));
+        report.report_at(Known::default(), || 0, at(0));
         let mut periods = 0;
         let mut due = Some(at(100));
         while let Some(now) = due {
             periods += 1;
             assert!(periods < 20, "it never sleeps");
-            due = report.tell(known, || 0, now).due;
+            due = report.report_at(known, || 0, now).due;
         }
     }
 }

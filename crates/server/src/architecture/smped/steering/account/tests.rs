@@ -17,7 +17,7 @@ fn account(settings: &str) -> Account {
 
 /// A look at a worker whose queue is empty.
 fn see(account: &mut Account, slot: usize, seen: Seen, now: Nanos) -> Sight {
-    account.look(slot, seen, || false, now).0
+    account.evaluate_reading(slot, seen, || false, now).0
 }
 
 fn has(connections: u64) -> Seen {
@@ -61,17 +61,24 @@ fn worker_without_turns_is_silent_while_clients_wait() {
     let mut account = account("p-min=2,initial=2,p-max=2");
     let seen = has(3);
     assert_eq!(see(&mut account, 0, seen, at(0)), Sight::Nothing);
-    assert_eq!(account.look(0, seen, || true, at(20)).0, Sight::Nothing);
-    assert_eq!(account.look(0, seen, || true, at(119)).0, Sight::Nothing);
+    assert_eq!(account.evaluate_reading(0, seen, || true, at(20)).0, Sight::Nothing);
+    assert_eq!(account.evaluate_reading(0, seen, || true, at(119)).0, Sight::Nothing);
     // The worker slept with an empty queue, so the next connection has not waited yet.
-    assert_eq!(account.look(0, seen, || false, at(120)).0, Sight::Nothing);
-    assert_eq!(account.look(0, seen, || true, at(140)).0, Sight::Nothing);
-    assert_eq!(account.look(0, Seen { turns: 2, ..seen }, || true, at(200)).0, Sight::Nothing, "a turn");
-    assert_eq!(account.look(0, Seen { turns: 2, ..seen }, || true, at(220)).0, Sight::Nothing);
-    assert_eq!(account.look(0, Seen { turns: 2, ..seen }, || true, at(320)).0, Sight::FallsSilent);
+    assert_eq!(account.evaluate_reading(0, seen, || false, at(120)).0, Sight::Nothing);
+    assert_eq!(account.evaluate_reading(0, seen, || true, at(140)).0, Sight::Nothing);
+    assert_eq!(
+        account.evaluate_reading(0, Seen { turns: 2, ..seen }, || true, at(200)).0,
+        Sight::Nothing,
+        "a turn"
+    );
+    assert_eq!(account.evaluate_reading(0, Seen { turns: 2, ..seen }, || true, at(220)).0, Sight::Nothing);
+    assert_eq!(
+        account.evaluate_reading(0, Seen { turns: 2, ..seen }, || true, at(320)).0,
+        Sight::FallsSilent
+    );
     assert!(!account.places[0].alive && account.another_is_alive(0) && !account.another_is_alive(1));
-    assert_eq!(account.look(0, Seen { turns: 2, ..seen }, || true, at(900)).0, Sight::Nothing);
-    assert_eq!(account.look(0, Seen { turns: 3, ..seen }, || true, at(920)).0, Sight::Answers);
+    assert_eq!(account.evaluate_reading(0, Seen { turns: 2, ..seen }, || true, at(900)).0, Sight::Nothing);
+    assert_eq!(account.evaluate_reading(0, Seen { turns: 3, ..seen }, || true, at(920)).0, Sight::Answers);
     assert!(account.places[0].alive);
 }
 
@@ -142,8 +149,8 @@ fn full_workers_and_those_with_room_are_told_apart() {
 fn missing_connections_are_recounted_after_a_second() {
     let mut account = account("p-min=1,initial=1,p-max=1");
     let ghosts = Seen { turns: 1, open: 0, connections: 3, assigned: 3 };
-    assert_eq!(account.look(0, ghosts, || false, at(100)), (Sight::Nothing, true));
-    assert_eq!(account.look(0, ghosts, || false, at(1099)), (Sight::Nothing, false));
+    assert_eq!(account.evaluate_reading(0, ghosts, || false, at(100)), (Sight::Nothing, true));
+    assert_eq!(account.evaluate_reading(0, ghosts, || false, at(1099)), (Sight::Nothing, false));
     assert_eq!(see(&mut account, 0, ghosts, at(1100)), Sight::Ghosts);
     assert_eq!(see(&mut account, 0, ghosts, at(1120)), Sight::Nothing, "it was told");
     assert_eq!(see(&mut account, 0, Seen { turns: 2, connections: 0, ..ghosts }, at(1140)), Sight::Nothing);
