@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use bpf::admission::{Limits, Totals};
 use bpf::guard::{Counts, Guard};
 use common::packet::{ACK, FIN, PSH, Packet, RST, SYN, checksum};
 use common::{CLIENT, SERVER, namespace, or_skip};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, ipproto, sendto, socket_with};
 use sys::network::netlink::{Route, SocketDiagnostics};
 use sys::network::tun::Tun;
 
@@ -323,4 +323,32 @@ fn hostile_packets_are_no_requests_and_no_way_in() {
         assert_eq!(guard.memory().table().totals(0), Totals { passed: 1, dropped }, "{length} bytes");
     }
     assert_eq!(guard.memory().counts(), Counts::default(), "none of them is a request");
+}
+
+#[test]
+fn packets_of_other_sockets_are_no_answers() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let (mut client, mut server) = pair(&listener, address);
+    ask(&mut client, &mut server);
+    let waiting = guard.memory().counts();
+    assert_eq!(asked_answered_ended(waiting), [1, 0, 0]);
+
+    // A datagram leaves the server's port, and one comes to it.
+    let [ours, theirs] = [address, ([127, 0, 0, 1], 0).into()].map(|at| UdpSocket::bind(at).unwrap());
+    ours.send_to(b"answer", theirs.local_addr().unwrap()).unwrap();
+    theirs.send_to(b"request", address).unwrap();
+    ours.recv(&mut [0; 16]).unwrap();
+
+    // A segment with the server's port that no TCP has sent.
+    let raw =
+        socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::TCP)).unwrap();
+    let peer = client.local_addr().unwrap();
+    let forged = Packet { from: address, ..Packet::new(peer, ACK | PSH) };
+    let segment = valid(&forged, b"answer")[20..].to_vec();
+    sendto(&raw, &segment, SendFlags::empty(), &peer).unwrap();
+
+    assert_eq!(guard.memory().counts(), waiting);
+    answer(&mut client, &mut server);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [1, 1, 0]);
 }
