@@ -16,6 +16,7 @@ mod rt_signals;
 mod rt_signals_select;
 mod select;
 mod signals;
+mod upkeep;
 mod uring_poll;
 
 pub use contract::{Change, Mechanism, MechanismCounts};

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::Nanos;
+use base::setting::Chosen;
 use dispatch::mechanism::{RtFetch, RtPerFd, RtSignals, RtSignalsSelect};
 use dispatch::{Dispatcher, Interest, Mechanism, Token};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -70,6 +71,13 @@ fn overflows_and_loses_nothing<M: Mechanism>(mechanism: M) {
     assert_eq!(dispatcher.counts().overflows, 3);
 }
 
+fn with_upkeep<M: Mechanism>(fetches: &str) -> M {
+    let mut chosen = Chosen::default();
+    let setting = M::CAPABILITIES.settings.iter().find(|known| known.declaration().flag == "--rt-upkeep");
+    chosen.add(*setting.unwrap(), fetches).unwrap();
+    M::configured(&chosen).unwrap()
+}
+
 fn keeps_up_between_overflows(mut dispatcher: Dispatcher<RtPerFd>) {
     let (ours, peer) = pair();
     dispatcher.register(ours.as_fd(), Token(1), Interest::Read);
@@ -96,6 +104,11 @@ fn signal_mechanisms_recover_from_queue_overflow() {
         overflows_and_loses_nothing(RtSignalsSelect::with(fetch).unwrap());
         overflows_and_loses_nothing(RtPerFd::with(fetch).unwrap());
         keeps_up_between_overflows(Dispatcher::on(RtPerFd::with(fetch).unwrap()));
+    }
+    for fetches in ["1", "3"] {
+        overflows_and_loses_nothing(with_upkeep::<RtSignals>(fetches));
+        overflows_and_loses_nothing(with_upkeep::<RtSignalsSelect>(fetches));
+        overflows_and_loses_nothing(with_upkeep::<RtPerFd>(fetches));
     }
 }
 

@@ -60,6 +60,18 @@ impl Poll {
             self.set_place(moved.fd(), place as u32);
         }
     }
+
+    /// Puts the set into the order of descriptor numbers, by a pass over all of it.
+    pub(super) fn rearrange(&mut self) {
+        let (mut set, mut tokens) = (Vec::with_capacity(self.set.len()), Vec::with_capacity(self.set.len()));
+        for place in self.places.iter_mut().filter(|place| **place != ABSENT) {
+            let old = *place as usize;
+            *place = set.len() as u32;
+            set.push(self.set[old]);
+            tokens.push(self.tokens[old]);
+        }
+        (self.set, self.tokens) = (set, tokens);
+    }
 }
 
 impl Mechanism for Poll {

@@ -27,4 +27,8 @@ impl Variant for OnePerDescriptor {
     };
     const DELIVERY: Delivery = Delivery::Collapsed;
     type Recovery = Poll;
+
+    fn rearrange(all: &mut Poll) {
+        all.rearrange();
+    }
 }

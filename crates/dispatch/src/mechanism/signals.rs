@@ -27,12 +27,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use base::Nanos;
 use base::setting::{Chosen, Declaration, Setting};
+use base::{Clock, Nanos, RealClock};
 use sys::readiness::poll::{self, PollFd, bits};
 use sys::readiness::rt_signal::{self, Announced, Place};
 use sys::thread::Thread;
 
+use super::upkeep::{UPKEEP, Upkeep};
 use super::{Change, Mechanism, MechanismCounts, poll_bits, poll_event};
 use crate::capabilities::Capabilities;
 use crate::patience::Patience;
@@ -113,6 +114,8 @@ struct Signals {
     waits_without_look: u32,
     set: Vec<PollFd>,
     generation: u64,
+    /// The paper's upkeep, if it was chosen.
+    upkeep: Option<Upkeep>,
     counts: MechanismCounts,
 }
 
@@ -124,6 +127,9 @@ pub trait Variant {
     const DELIVERY: Delivery;
     /// Finds every ready member after an overflow.
     type Recovery: Mechanism;
+
+    /// Puts the array of the recovery into order, for a round of upkeep. A mechanism without an array does nothing.
+    fn rearrange(_all: &mut Self::Recovery) {}
 }
 
 /// Signals, and the mechanism that finds every ready member after an overflow. It belongs to the thread that makes it.
@@ -151,7 +157,9 @@ impl<V: Variant> Mechanism for Recovering<V> {
     }
 
     fn configured(chosen: &Chosen) -> io::Result<Recovering<V>> {
-        Recovering::with(chosen.get(&FETCH).unwrap_or(RtFetch::Batch))
+        let mut this = Recovering::with(chosen.get(&FETCH).unwrap_or(RtFetch::Batch))?;
+        this.signals.upkeep = chosen.get(&UPKEEP).map(Upkeep::every);
+        Ok(this)
     }
 
     fn update(&mut self, change: Change) -> io::Result<()> {
@@ -166,10 +174,14 @@ impl<V: Variant> Mechanism for Recovering<V> {
 
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {
         let all = &mut self.all;
-        self.signals.wait(events, timeout, |events| {
+        let waited = self.signals.wait(events, timeout, |events| {
             while all.wait(events, Some(Nanos::ZERO))? == Waited::Interrupted {}
             Ok(())
-        })
+        });
+        if self.signals.upkeep.as_mut().is_some_and(|upkeep| upkeep.round(RealClock::new().now())) {
+            V::rearrange(all);
+        }
+        waited
     }
 
     fn counts(&self) -> MechanismCounts {
@@ -210,6 +222,7 @@ impl Signals {
             waits_without_look: 0,
             set: Vec::new(),
             generation: 0,
+            upkeep: None,
             counts: MechanismCounts::default(),
         };
         // An earlier set of this thread may have left announcements behind.
@@ -308,6 +321,9 @@ impl Signals {
                 RtFetch::Batch => self.fetch_batch(&mut fetched, events)?,
                 RtFetch::One => self.fetch_one(&mut fetched, events)?,
             };
+            if let Some(upkeep) = &mut self.upkeep {
+                upkeep.fetched();
+            }
             fetched.more = count == self.most();
             if !fetched.more {
                 self.generation += 1;
@@ -359,6 +375,9 @@ impl Signals {
                 return;
             }
         };
+        if let Some(upkeep) = &mut self.upkeep {
+            upkeep.stamp(fd, RealClock::new().now());
+        }
         let (generation, delivery) = (self.generation, self.delivery);
         let member = self.member(fd);
         if member.interest.is_none() {

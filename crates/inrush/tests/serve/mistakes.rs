@@ -174,6 +174,7 @@ fn mechanism_setting_is_refused_with_other_mechanisms() {
     let root = files.root();
     for (mechanism, flag) in [
         ("rt-signals", "--rt-fetch=sigtimedwait"),
+        ("rt-signals", "--rt-upkeep=4"),
         ("fdm", "--fdm-sets=2"),
         ("fdm", "--fdm-live-counter=2"),
         ("fdm", "--fdm-rule=counter"),
