@@ -9,7 +9,8 @@
 //! | [`steering`] | `steer.c` | SO_REUSEPORT group |
 //! | [`xsk_redirect`] | `xsk_redirect.c` | XDP |
 //! | [`kernel_cache`] | `kernel_cache.c` | tc ingress and egress |
-//! | [`final_acks`] | `final_ack.c` | the trace point of dropped packets |
+//! | [`counts`] | `final_ack.c` | the trace point of dropped packets |
+//! | [`counts`] | `syns.c` | tc ingress |
 //! | [`guard`] | `guard.c` | the sockets of a cgroup |
 //!
 //! `object` loads the objects, and `tc` and `xdp` attach programs to devices. `device` finds the devices of listeners,
@@ -24,9 +25,9 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod counts;
 pub mod device;
 mod error;
-pub mod final_acks;
 pub mod guard;
 #[cfg(feature = "kernel-cache")]
 pub mod kernel_cache;

@@ -30,7 +30,12 @@ macro_rules! object {
         $crate::object::Object {
             name: $name,
             purpose: $purpose,
-            bytes: aya::include_bytes_aligned!(concat!("../../../bpf/", $name, ".o")),
+            bytes: aya::include_bytes_aligned!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../bpf/",
+                $name,
+                ".o"
+            )),
         }
     };
 }

@@ -8,8 +8,8 @@ use sys::network::netlink::{Link, Route};
 use sys::network::netns::NetworkNamespace;
 
 use crate::admission::{Admission, Exempt, Hook, Queues};
+use crate::counts::{FinalAcks, Syns};
 use crate::error::{BpfError, system};
-use crate::final_acks::FinalAcks;
 use crate::guard::Guard;
 #[cfg(feature = "kernel-cache")]
 use crate::kernel_cache::{KernelCache, Limits};
@@ -41,6 +41,10 @@ pub fn probe() -> Vec<Facility> {
         #[cfg(feature = "kernel-cache")]
         facility("the kernel cache", kernel_cache()),
         facility("counting drops at the final ACK", FinalAcks::watch().map(drop)),
+        facility(
+            "counting SYNs",
+            on_loopback(|loopback| Syns::watch(std::slice::from_ref(loopback)).map(drop)),
+        ),
     ])
 }
 

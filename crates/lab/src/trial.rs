@@ -160,7 +160,11 @@ impl Conductor<'_> {
         let now = self.observer.read(self.clock)?;
         // A generator that ended early leaves the time until now.
         let from = watch.from.unwrap_or_else(|| now.clone());
-        let elapsed = watch.to.unwrap_or(now).since(&from);
+        let mut elapsed = watch.to.unwrap_or(now).since(&from);
+        if self.topology.stack(run.stack) == Stack::User {
+            // Its SYNs come by a TUN device of its own, where nobody counts them.
+            elapsed.drops.syns_arrived = None;
+        }
         let status_over_s = (self.clock.now() - status_from).as_secs_f64();
         let status = difference(status_before, server.status(self.topology));
         Ok(Seen { load, elapsed, queue: watch.queue.summary(), status, status_over_s })

@@ -69,6 +69,10 @@ pub struct KernelDrops {
     /// connected. Counted on the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_acks_dropped: Option<u64>,
+    /// SYNs that arrived at the devices of the server's side, dropped or not; absent if the experiment does not ask for
+    /// them, or if the generator has a device of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub syns_arrived: Option<u64>,
     /// `TCPReqQFullDrop`: SYNs dropped because the SYN queue was full.
     pub req_q_full_drops: u64,
     /// `TCPReqQFullDoCookies`: SYNs answered by a cookie because the SYN queue was full.
@@ -88,13 +92,15 @@ impl KernelDrops {
     /// The difference from an earlier reading, `over_s` seconds before.
     pub fn since(&self, earlier: &KernelDrops, over_s: f64) -> KernelDrops {
         let difference = |of: fn(&KernelDrops) -> u64| of(self).saturating_sub(of(earlier));
+        let of_asked = |of: fn(&KernelDrops) -> Option<u64>| {
+            of(self).map(|now| now.saturating_sub(of(earlier).unwrap_or_default()))
+        };
         KernelDrops {
             over_s,
             listen_drops: difference(|drops| drops.listen_drops),
             listen_overflows: difference(|drops| drops.listen_overflows),
-            final_acks_dropped: self
-                .final_acks_dropped
-                .map(|now| now.saturating_sub(earlier.final_acks_dropped.unwrap_or_default())),
+            final_acks_dropped: of_asked(|drops| drops.final_acks_dropped),
+            syns_arrived: of_asked(|drops| drops.syns_arrived),
             req_q_full_drops: difference(|drops| drops.req_q_full_drops),
             req_q_full_cookies: difference(|drops| drops.req_q_full_cookies),
             syn_cookies_sent: difference(|drops| drops.syn_cookies_sent),

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use base::{Clock, Nanos};
-use bpf::final_acks::FinalAcks;
+use bpf::counts::{FinalAcks, Syns};
 use record::{KernelDrops, QueueDepth};
 use sys::cpu::IdleTime;
-use sys::network::netlink::SocketDiagnostics;
+use sys::network::netlink::{Route, SocketDiagnostics};
 use sys::proc_file::ProcFile;
 
 use super::proc::{counter, sockets_in_use};
@@ -61,6 +61,7 @@ pub struct Observer {
     stat: ProcFile,
     diagnostics: SocketDiagnostics,
     final_acks: Option<FinalAcks>,
+    syns: Option<Syns>,
     sockets_at_start: u64,
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
@@ -83,6 +84,7 @@ impl Observer {
                 stat: ProcFile::open("/proc/stat")?,
                 diagnostics: SocketDiagnostics::open()?,
                 final_acks: None,
+                syns: None,
                 server_cpus: topology.server.cpus.clone(),
                 client_cpus: topology.client.cpus.clone(),
             })
@@ -92,9 +94,19 @@ impl Observer {
     /// Counts drops at the final ACK from now on. Each packet that the kernel drops then costs a little more.
     ///
     /// # Errors
-    /// The reason why the program of [`bpf::final_acks`] does not run here.
+    /// The reason why the program of [`FinalAcks`] does not run here.
     pub fn watch_final_acks(&mut self) -> Result<(), bpf::BpfError> {
         self.final_acks = Some(FinalAcks::watch()?);
+        Ok(())
+    }
+
+    /// Counts the SYNs that arrive at the present devices of the server's side from now on.
+    ///
+    /// # Errors
+    /// The reason why the program of [`Syns`] does not run here, and errors of asking for the devices.
+    pub fn watch_syns(&mut self, topology: &Topology) -> io::Result<()> {
+        let watch = || Syns::watch(&Route::open()?.links()?).map_err(io::Error::other);
+        self.syns = Some(topology.server.enter(watch)?);
         Ok(())
     }
 
@@ -112,6 +124,7 @@ impl Observer {
             drops: KernelDrops {
                 packet_queue_full,
                 final_acks_dropped: self.final_acks.as_ref().map(FinalAcks::dropped),
+                syns_arrived: self.syns.as_ref().map(Syns::arrived),
                 ..parse_tcp(&(self.snmp.read()? + &self.netstat.read()?))
             },
             server_idle: IdleTime::read(&stat, &self.server_cpus),

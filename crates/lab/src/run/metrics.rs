@@ -101,6 +101,9 @@ fn latency(metrics: &mut Metrics, name: &str, of: &Distribution) {
 /// The metrics of the two kinds of drops by a full accept queue.
 pub(super) const OF_FINAL_ACKS: [&str; 2] = ["drops_final_ack_per_s", "drops_accept_queue_syn_per_s"];
 
+/// The metric of the SYNs that arrive at the server's devices.
+pub(super) const SYNS_ARRIVED: &str = "syns_arrived_per_s";
+
 /// `ListenDrops` counts every drop at a listener, those by one of the two queues among them.
 fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
     if drops.over_s <= 0.0 {
@@ -113,6 +116,9 @@ fn drops(metrics: &mut Metrics, drops: &KernelDrops) {
         let [at_final_ack, at_syn] = OF_FINAL_ACKS;
         put(at_final_ack, final_acks);
         put(at_syn, drops.listen_overflows.saturating_sub(final_acks));
+    }
+    if let Some(syns) = drops.syns_arrived {
+        put(SYNS_ARRIVED, syns);
     }
     put("drops_syn_queue_per_s", drops.req_q_full_drops);
     let named = drops.listen_overflows + drops.req_q_full_drops;
@@ -191,12 +197,14 @@ mod tests {
             listen_drops: 10,
             listen_overflows: 4,
             final_acks_dropped: Some(1),
+            syns_arrived: Some(50),
             req_q_full_drops: 2,
             packet_queue_full: 6,
             ..KernelDrops::default()
         };
         drops(&mut metrics, &all);
         assert_eq!((metrics["drops_per_s"], metrics["drops_accept_queue_per_s"]), (5.0, 2.0));
+        assert_eq!(metrics["syns_arrived_per_s"], 25.0);
         assert_eq!((metrics["drops_syn_queue_per_s"], metrics["drops_other_per_s"]), (1.0, 2.0));
         assert_eq!(OF_FINAL_ACKS.map(|name| metrics[name]), [0.5, 1.5]);
         assert_eq!(metrics["drops_packet_queue_per_s"], 3.0);

@@ -14,7 +14,7 @@ use record::{InForce, TopologyKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::command_lines::{self, Axes};
-use super::metrics::OF_FINAL_ACKS;
+use super::metrics::{OF_FINAL_ACKS, SYNS_ARRIVED};
 use crate::trial::{Conductor, LoadError, LoadRun, Seen};
 use stage::cgroup::{Bound, Cgroup};
 use stage::fileset;
@@ -194,6 +194,9 @@ impl TestBed {
         let mut observer = Observer::of(&topology).map_err(TestBedError::Network)?;
         if OF_FINAL_ACKS.iter().any(|metric| experiment.needs_metric(metric)) {
             observer.watch_final_acks()?;
+        }
+        if experiment.needs_metric(SYNS_ARRIVED) {
+            observer.watch_syns(&topology).map_err(TestBedError::Network)?;
         }
         let sysctls = options(experiment, Some(place), cpus).sysctls;
         let mut read = || read_back(&topology, &mut running, &mut observer, &sysctls, clock);

@@ -50,7 +50,7 @@ const fn is(name: &'static str, title: &'static str, unit: Unit) -> Metric {
 }
 
 /// All metrics with fixed names, in the order they are shown.
-pub const METRICS: [Metric; 59] = [
+pub const METRICS: [Metric; 60] = [
     is("offered_per_s", "offered requests/s", Unit::PerSecond),
     is("sent_per_s", "sent requests/s", Unit::PerSecond),
     is("replies_per_s", "replies/s", Unit::PerSecond),
@@ -84,6 +84,7 @@ pub const METRICS: [Metric; 59] = [
     is("drops_accept_queue_per_s", "drops by a full accept queue/s", Unit::PerSecond),
     is("drops_accept_queue_syn_per_s", "SYNs dropped by a full accept queue/s", Unit::PerSecond),
     is("drops_final_ack_per_s", "connections dropped at their final ACK/s", Unit::PerSecond),
+    is("syns_arrived_per_s", "SYNs that arrive at the server/s", Unit::PerSecond),
     is("drops_syn_queue_per_s", "SYNs dropped by a full SYN queue/s", Unit::PerSecond),
     is("drops_other_per_s", "other drops at the listener/s", Unit::PerSecond),
     is("drops_packet_queue_per_s", "packets dropped before TCP/s", Unit::PerSecond),

@@ -1,4 +1,4 @@
-//! Connections dropped at their final ACK, beside SYNs that find the accept queue full.
+//! Connections dropped at their final ACK, beside SYNs that find the accept queue full, and all SYNs.
 
 mod common;
 
@@ -7,11 +7,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use bpf::final_acks::FinalAcks;
+use bpf::counts::{FinalAcks, Syns};
 use common::or_skip;
 use common::packet::{ACK, SYN};
-use common::wire::{Client, Offer, SERVER, Wire};
+use common::wire::{Client, Offer, SERVER, TUN, Wire};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
+use sys::network::netlink::Route;
 
 /// The kernel takes one connection more.
 const BACKLOG: u16 = 4;
@@ -64,4 +65,27 @@ fn drop_at_final_ack_differs_from_drop_at_syn() {
     let mut late = clients.next().unwrap();
     late.transmit(late.next, 0, SYN, &[], &[]);
     assert_eq!(wire.namespace.enter(overflows).unwrap(), 3);
+}
+
+#[test]
+fn syns_count_whether_they_are_dropped_or_not() {
+    let Some(wire) = Wire::create().map(Rc::new) else { return };
+    let watch = || {
+        let links = Route::open().unwrap().links().unwrap();
+        Syns::watch(&links.into_iter().filter(|link| link.name == TUN).collect::<Vec<_>>())
+    };
+    let Some(watched) = or_skip(wire.namespace.enter(watch).unwrap()) else { return };
+    let (_socket, server) = wire.namespace.enter(listener).unwrap();
+    for number in 0..BACKLOG + 4 {
+        let mut client = Client::new(&wire, server, 3000 + number, Offer::default());
+        client.transmit(client.next, 0, SYN, &[], &[]);
+        assert_eq!(watched.arrived(), u64::from(number) + 1);
+        if number <= BACKLOG {
+            client.next += 1;
+            client.expected = client.receive().end();
+            client.acknowledge();
+        }
+        assert_eq!(watched.arrived(), u64::from(number) + 1, "a final ACK is no SYN");
+    }
+    assert_eq!(wire.namespace.enter(overflows).unwrap(), 3, "the queue was full for the last three");
 }

@@ -1,0 +1,43 @@
+//! The SYNs that arrive at devices, those that the kernel drops among them.
+//!
+//! Owns `bpf/syns.c` and its links to traffic control at the ingress. A packet that passes two of the devices counts twice.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sys::bpf::AttachPoint;
+use sys::network::netlink::Link;
+use sys::shared::SharedArray;
+
+use crate::error::BpfError;
+use crate::object::{Loaded, Object, object};
+use crate::tc;
+
+const SYNS: Object = object!("syns", "counting SYNs");
+
+/// The program. It counts until it is dropped.
+pub struct Syns {
+    arrived: SharedArray<AtomicU64>,
+    _loaded: Loaded,
+    _links: Vec<OwnedFd>,
+}
+
+impl Syns {
+    /// Loads the program and begins to count at devices of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::System`], and [`BpfError::Kernel`] without tcx.
+    pub fn watch(devices: &[Link]) -> Result<Syns, BpfError> {
+        let mut loaded = SYNS.load(|_| ())?;
+        tc::load(&mut loaded, SYNS.name)?;
+        let attach = |device| tc::attach(&loaded, SYNS.name, device, AttachPoint::TcIngress);
+        let links = devices.iter().map(attach).collect::<Result<_, _>>()?;
+        let arrived = loaded.share("state")?;
+        Ok(Syns { arrived, _loaded: loaded, _links: links })
+    }
+
+    /// SYNs that arrived since the beginning.
+    pub fn arrived(&self) -> u64 {
+        self.arrived[0].load(Ordering::Relaxed)
+    }
+}
