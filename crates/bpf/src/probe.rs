@@ -41,10 +41,7 @@ pub fn probe() -> Vec<Facility> {
         #[cfg(feature = "kernel-cache")]
         facility("the kernel cache", kernel_cache()),
         facility("counting drops at the final ACK", FinalAcks::watch().map(drop)),
-        facility(
-            "counting SYNs",
-            on_loopback(|loopback| Syns::watch(std::slice::from_ref(loopback)).map(drop)),
-        ),
+        facility("counting SYNs", syns()),
     ])
 }
 
@@ -58,6 +55,11 @@ fn on_loopback<T: Send>(work: impl FnOnce(&Link) -> Result<T, BpfError> + Send) 
         work(links.first().expect("every network namespace has a loopback device"))
     });
     tried.map_err(system(making))?
+}
+
+fn syns() -> Result<(), BpfError> {
+    let mut syns = Syns::load()?;
+    on_loopback(|loopback| syns.attach(loopback))
 }
 
 fn admission(hook: Hook) -> Result<(), BpfError> {

@@ -63,7 +63,7 @@ fn the_two_capabilities_that_are_named_are_enough() {
 #[test]
 fn the_probe_says_what_is_missing() {
     let Some(facilities) = with_only(CapabilitySet::empty(), probe) else { return };
-    assert_eq!(facilities.len(), 7);
+    assert_eq!(facilities.len(), 8);
     for facility in facilities {
         let missing = facility.missing.unwrap();
         assert!(missing.contains("needs CAP_BPF and CAP_NET_ADMIN"), "{missing}");

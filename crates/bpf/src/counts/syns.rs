@@ -18,8 +18,8 @@ const SYNS: Object = object!("syns", "counting SYNs");
 /// The program. It counts until it is dropped.
 pub struct Syns {
     arrived: SharedArray<AtomicU64>,
-    _loaded: Loaded,
-    _links: Vec<OwnedFd>,
+    loaded: Loaded,
+    links: Vec<OwnedFd>,
 }
 
 impl Syns {
@@ -28,12 +28,23 @@ impl Syns {
     /// # Errors
     /// [`BpfError::Capability`], [`BpfError::Refused`], [`BpfError::System`], and [`BpfError::Kernel`] without tcx.
     pub fn watch(devices: &[Link]) -> Result<Syns, BpfError> {
+        let mut syns = Syns::load()?;
+        devices.iter().try_for_each(|device| syns.attach(device))?;
+        Ok(syns)
+    }
+
+    /// Loads the program, which is attached to no device yet.
+    pub(crate) fn load() -> Result<Syns, BpfError> {
         let mut loaded = SYNS.load(|_| ())?;
         tc::load(&mut loaded, SYNS.name)?;
-        let attach = |device| tc::attach(&loaded, SYNS.name, device, AttachPoint::TcIngress);
-        let links = devices.iter().map(attach).collect::<Result<_, _>>()?;
         let arrived = loaded.share("state")?;
-        Ok(Syns { arrived, _loaded: loaded, _links: links })
+        Ok(Syns { arrived, loaded, links: Vec::new() })
+    }
+
+    /// Begins to count at a device of the calling thread's network namespace.
+    pub(crate) fn attach(&mut self, device: &Link) -> Result<(), BpfError> {
+        self.links.push(tc::attach(&self.loaded, SYNS.name, device, AttachPoint::TcIngress)?);
+        Ok(())
     }
 
     /// SYNs that arrived since the beginning.
