@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use base::{Clock, Nanos};
 use bpf::xsk_redirect::{QUEUES, XskRedirect};
 use sys::errno::{Failure, classify};
-use sys::network::netlink::{Device, Link as Interface, Route};
+use sys::network::netlink::{Device, Route};
 use sys::network::xdp::Socket;
 use sys::readiness::poll::{PollFd, bits};
 
@@ -75,8 +75,9 @@ impl AfXdp {
         let next_hop = gateway.and_then(|found| found.gateway).unwrap_or(server);
         let queues = open_queues(&device)?;
         let mut program = XskRedirect::load(net.network(), u32::from(net.prefix_length()))?;
-        // A device with a hardware address of six bytes.
-        program.attach(&Interface { index: device.index, name: interface.to_owned(), ethernet: true })?;
+        let links = route.links().map_err(LinkError::system("use the interface"))?;
+        let link = links.iter().find(|link| link.index == device.index);
+        program.attach(link.ok_or_else(no_ethernet).map_err(LinkError::system("use the interface"))?)?;
         for (number, queue) in queues.iter().enumerate() {
             program.set_socket(number as u32, queue.as_fd())?;
         }

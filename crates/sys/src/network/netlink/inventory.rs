@@ -21,6 +21,11 @@ pub struct Link {
     pub name: String,
     /// True if the link's packets begin with an Ethernet header; those of a TUN device do not.
     pub ethernet: bool,
+    /// True if the link was brought up; its cable may be out.
+    pub is_up: bool,
+    /// The link that gets the packets of this one instead of IP: its bridge, bond or team. `None` for a member of a
+    /// VRF, which keeps its packets.
+    pub master: Option<u32>,
 }
 
 /// An address of a link.
@@ -48,6 +53,8 @@ impl Route {
                 index: u32_at(payload, 4)?,
                 name: String::from_utf8_lossy(name).into_owned(),
                 ethernet: matches!(u16_at(payload, 2)?, ARPHRD_ETHER | ARPHRD_LOOPBACK),
+                is_up: u32_at(payload, 8)? & libc::IFF_UP as u32 != 0,
+                master: master(attributes)?,
             }))
         })
     }
@@ -75,27 +82,40 @@ impl Route {
     }
 }
 
+/// The master of a link with these attributes.
+fn master(attributes: &[u8]) -> io::Result<Option<u32>> {
+    let Some(master) = find_attribute(attributes, libc::IFLA_MASTER)? else { return Ok(None) };
+    let information = find_attribute(attributes, libc::IFLA_LINKINFO)?.unwrap_or_default();
+    match find_attribute(information, libc::IFLA_INFO_SLAVE_KIND)? {
+        Some(b"vrf\0") => Ok(None),
+        _ => u32_at(master, 0).map(Some),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{LIST_TRIES, Socket};
+    use super::super::{HEADER_LENGTH, LIST_TRIES, Socket};
     use super::*;
+    use crate::network::netns::NetworkNamespace;
     use crate::network::tun::Tun;
+    use crate::process::Program;
+    use base::Nanos;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::net::Ipv4Addr;
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{AsFd, OwnedFd};
 
     #[test]
     fn the_loopback_link_is_listed_with_its_address() {
         let mut route = Route::open().unwrap();
         let loopback = route.links().unwrap().into_iter().find(|link| link.name == "lo").unwrap();
-        assert_eq!(loopback, Link { index: 1, name: "lo".into(), ethernet: true });
+        assert_eq!((loopback.index, loopback.ethernet, loopback.master), (1, true, None));
         let address = LinkAddress { link: 1, address: Ipv4Addr::LOCALHOST.into() };
         assert!(route.addresses().unwrap().contains(&address));
     }
 
     #[test]
     fn a_tun_device_is_no_ethernet() {
-        let namespace = match crate::network::netns::NetworkNamespace::create() {
+        let namespace = match NetworkNamespace::create() {
             Ok(namespace) => namespace,
             Err(error) => return println!("skipped: no network namespaces here: {error}"),
         };
@@ -109,6 +129,56 @@ mod tests {
         assert_eq!((ethernet("tun0"), ethernet("lo")), (Some(false), Some(true)));
         assert!(route.addresses().unwrap().is_empty());
         drop(tun);
+    }
+
+    #[test]
+    fn a_link_is_up_after_it_was_brought_up() {
+        let namespace = match NetworkNamespace::create() {
+            Ok(namespace) => namespace,
+            Err(error) => return println!("skipped: no network namespaces here: {error}"),
+        };
+        let mut route = namespace.enter(Route::open).unwrap().unwrap();
+        let mut is_up = |change: fn(&mut Route)| {
+            change(&mut route);
+            route.links().unwrap().iter().find(|link| link.name == "lo").unwrap().is_up
+        };
+        assert!(!is_up(|_| ()));
+        assert!(is_up(|route| route.set_up(1).unwrap()));
+    }
+
+    #[test]
+    fn a_port_has_its_bridge_for_a_master() {
+        let (here, there) = match (NetworkNamespace::create(), NetworkNamespace::create()) {
+            (Ok(here), Ok(there)) => (here, there),
+            (Err(error), _) | (_, Err(error)) => {
+                return println!("skipped: no network namespaces here: {error}");
+            }
+        };
+        let mut route = here.enter(Route::open).unwrap().unwrap();
+        route.create_veth("port", there.as_fd(), "port").unwrap();
+        let script = "ip link add above type bridge && ip link set port master above";
+        let program = Program::new("sh").arguments(["-c", script]).in_namespace(Some(here.as_fd()));
+        let output = program.start().and_then(|child| child.output(Nanos::MILLISECOND, || true)).unwrap();
+        if !output.exit.status.success() {
+            return println!("skipped: no bridges here: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let links = route.links().unwrap();
+        let find = |name| links.iter().find(|link| link.name == name).unwrap();
+        let (port, bridge) = (find("port"), find("above"));
+        assert_eq!([port.master, bridge.master], [Some(bridge.index), None]);
+    }
+
+    #[test]
+    fn a_member_of_a_vrf_has_no_master() {
+        for (kind, expected) in [(&b"bond\0"[..], Some(7)), (b"vrf\0", None)] {
+            let mut request = Request::new(0, 0);
+            request.attribute(libc::IFLA_MASTER, &7_u32.to_ne_bytes());
+            request.nested(libc::IFLA_LINKINFO, |request| {
+                request.attribute(libc::IFLA_INFO_SLAVE_KIND, kind);
+            });
+            let message = request.finish(1);
+            assert_eq!(master(&message[HEADER_LENGTH..]).unwrap(), expected);
+        }
     }
 
     /// A socket with these answers to its next requests, and the end that they come from.
