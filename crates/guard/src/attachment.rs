@@ -260,11 +260,12 @@ impl Attachment {
         }
     }
 
-    /// Attaches to devices that have become ones of the listeners. Returns a line for each change.
-    pub fn follow_devices(&mut self) -> Vec<String> {
+    /// Attaches to devices that have become ones of the listeners at `place`. Returns a line for each change.
+    pub fn follow_devices(&mut self, place: &Place) -> Vec<String> {
         let Some(Refuser::Devices(kind, admission, devices)) = &mut self.hook else { return Vec::new() };
         let name = kind.name();
-        let changes = match admission.follow() {
+        let followed = place.within(|| admission.follow()).map_err(GuardError::from);
+        let changes = match followed.and_then(|changes| Ok(changes?)) {
             Ok(changes) => changes,
             Err(error) => return vec![format!("connections through new devices may be missed: {error}")],
         };

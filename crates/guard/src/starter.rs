@@ -178,7 +178,8 @@ impl Starter {
                 Err(error) => (Reply::Failed(shortened(&error.to_string())), Vec::new()),
             },
             Request::Devices => {
-                let lines = self.attachment.as_mut().map(Attachment::follow_devices).unwrap_or_default();
+                let attachment = self.attachment.as_mut();
+                let lines = attachment.map(|all| all.follow_devices(&self.place)).unwrap_or_default();
                 let lines = lines.iter().take(LINES).map(|line| line.chars().take(TEXT / 10).collect());
                 (Reply::Devices(lines.collect()), Vec::new())
             }

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
 use common::programs::namespace;
-use common::{guard_with, tick_until, tick_until_said};
-use guard::{HookChoice, SignalChoice, Status};
+use common::{guard_at, guard_with, place, tick_until, tick_until_said};
+use guard::{HookChoice, Place, SignalChoice, Status};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, connect, socket_with, sockopt};
 use sys::network::netlink::Route;
 use sys::network::netns::NetworkNamespace;
@@ -45,6 +45,24 @@ fn device_of_a_listener_goes_and_returns() {
         Some((second, listener))
     });
     drop(inside);
+}
+
+#[test]
+fn new_device_of_another_namespace_is_followed() {
+    // The guard's own namespace has no device of that number.
+    let (Some(server), Some(own)) = (namespace(), namespace()) else { return };
+    let listener = server.enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    own.enter(|| {
+        let namespace = Some(NetworkNamespace::of_another(&server.path()).unwrap());
+        let place = Place { namespace, ..place(address) };
+        let mut guard = guard_at(place, SignalChoice::Queue, HookChoice::Tc)?;
+        let client = server.enter(device).unwrap()?;
+        tick_until_said(&mut guard, &format!("{DEVICE} is new, and has tc"));
+        guard.close();
+        Some(client)
+    })
+    .unwrap();
 }
 
 /// A listener of a group. Its kernel gives each member its share of the connections.

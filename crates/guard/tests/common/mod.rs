@@ -19,7 +19,16 @@ pub fn guard(address: SocketAddr, signal: SignalChoice) -> Option<Guard> {
 
 /// The same with a hook.
 pub fn guard_with(address: SocketAddr, signal: SignalChoice, hook: HookChoice) -> Option<Guard> {
-    let place = Place::find(&Server::AtAddress, Some(address.to_string().parse().unwrap())).unwrap();
+    guard_at(place(address), signal, hook)
+}
+
+/// An address in this network namespace.
+pub fn place(address: SocketAddr) -> Place {
+    Place::find(&Server::AtAddress, Some(address.to_string().parse().unwrap())).unwrap()
+}
+
+/// The same at a place.
+pub fn guard_at(place: Place, signal: SignalChoice, hook: HookChoice) -> Option<Guard> {
     let wanted = Wanted { signal, hook: Some(hook), ..Wanted::default() };
     let settings = Settings { target: Nanos::from_millis(20), wanted };
     match Guard::open(place, settings, RealClock::new().now()) {
