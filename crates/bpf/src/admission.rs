@@ -123,7 +123,7 @@ pub struct Attached {
     pub how: &'static str,
 }
 
-/// A device that has come to reach the listeners.
+/// A device that has come to reach the listeners, or reaches them from the start.
 #[derive(Debug)]
 pub struct NewDevice {
     /// The device's name.
@@ -228,18 +228,19 @@ impl Admission {
         Ok(Admission { hook, loaded, listeners, table, links: Vec::new(), followed: None })
     }
 
-    /// Loads the program and attaches it to loopback and to each device that has an address of these sockets, for the
-    /// SYNs to their addresses alone. The devices are those of the calling thread's network namespace. SYNs of the exempt
-    /// networks are never refused.
+    /// Loads the program and attaches it to each device that may bring packets to these sockets (see
+    /// [`device`](crate::device)), for the SYNs to their addresses alone. The devices are those of the calling thread's
+    /// network namespace. SYNs of the exempt networks are never refused.
     ///
     /// # Errors
-    /// As [`load`](Self::load) and [`attach`](Self::attach), and those of looking for the devices.
+    /// As [`load`](Self::load), and those of looking for the devices. The errors of [`attach`](Self::attach) for loopback and
+    /// devices with an address of these sockets; those for other devices are returned with the device.
     pub fn of_listeners(
         hook: Hook,
         queues: &Queues,
         exempt: &Exempt,
         listeners: &[BorrowedFd<'_>],
-    ) -> Result<(Admission, Vec<Attached>), BpfError> {
+    ) -> Result<(Admission, Vec<NewDevice>), BpfError> {
         Admission::load_exempting(hook, queues, exempt)?.follow_first(Surroundings::of(listeners)?)
     }
 
@@ -252,7 +253,7 @@ impl Admission {
         salt: u32,
         exempt: &Exempt,
         bound: Vec<Bound>,
-    ) -> Result<(Admission, Vec<Attached>), BpfError> {
+    ) -> Result<(Admission, Vec<NewDevice>), BpfError> {
         let queues = Queues { salt, ..Queues::one() };
         Admission::load_exempting(hook, &queues, exempt)?.follow_first(Surroundings::of_bound(bound)?)
     }
@@ -261,19 +262,27 @@ impl Admission {
     fn follow_first(
         mut self,
         mut surroundings: Surroundings,
-    ) -> Result<(Admission, Vec<Attached>), BpfError> {
+    ) -> Result<(Admission, Vec<NewDevice>), BpfError> {
         let reach = surroundings.whole_reach()?;
         for address in &reach.addresses {
             self.add_listener(*address)?;
         }
-        let attached = reach.devices.iter().map(|device| self.attach(device)).collect::<Result<_, _>>()?;
+        let mut devices = Vec::new();
+        for owner in &reach.owners {
+            devices.push(NewDevice { name: owner.name.clone(), attached: Ok(self.attach(owner)?) });
+        }
+        devices.extend(reach.others.iter().map(|device| self.attach_to_new(device)));
         self.followed = Some((surroundings, reach));
-        Ok((self, attached))
+        Ok((self, devices))
     }
 
-    /// Attaches the program to devices that have got an address of the sockets of [`of_listeners`](Self::of_listeners)
-    /// since the last call, detaches it from those that have lost theirs, and decides on SYNs to the new addresses.
-    /// Works in a process that may open no socket.
+    fn attach_to_new(&mut self, device: &Link) -> NewDevice {
+        NewDevice { name: device.name.clone(), attached: self.attach(device) }
+    }
+
+    /// Attaches the program to devices that have come to reach the sockets of [`of_listeners`](Self::of_listeners) since
+    /// the last call, detaches it from those that no longer do, and decides on SYNs to the new addresses. Call it in the
+    /// same network namespace. Works in a process that may open no socket.
     ///
     /// # Errors
     /// The failures of netlink, after which nothing is followed.
@@ -289,12 +298,11 @@ impl Admission {
         let added = reach.addresses.difference(&known.addresses).map(|address| self.add_listener(*address));
         // One address too many does not keep the others from being followed.
         let refused = added.filter_map(Result::err).collect();
-        let has = |reach: &Reach, index| reach.devices.iter().any(|device| device.index == index);
+        let has = |reach: &Reach, index| reach.devices().any(|device| device.index == index);
         self.links.retain(|(device, _)| has(&reach, *device));
-        let new = reach.devices.iter().filter(|device| !has(&known, device.index));
-        let new = new.map(|device| NewDevice { name: device.name.clone(), attached: self.attach(device) });
-        let new = new.collect();
-        let gone = known.devices.iter().filter(|device| !has(&reach, device.index));
+        let new = reach.devices().filter(|device| !has(&known, device.index));
+        let new = new.map(|device| self.attach_to_new(device)).collect();
+        let gone = known.devices().filter(|device| !has(&reach, device.index));
         Ok(Changes { new, gone: gone.map(|device| device.name.clone()).collect(), refused })
     }
 

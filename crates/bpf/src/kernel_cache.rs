@@ -192,7 +192,7 @@ impl KernelCache {
         for address in &reach.addresses {
             cache.add_listener(*address)?;
         }
-        for device in &reach.devices {
+        for device in &reach.owners {
             cache.attach(device)?;
         }
         Ok(cache)

@@ -4,7 +4,7 @@
 //!              program at the cgroup         hook
 //!   auto       if kernel and rights allow    cgroup, or sink without the program
 //!   cgroup     yes                           the bucket in the same program
-//!   tc, xdp    if requests are counted       the bucket on each device of the listener's addresses
+//!   tc, xdp    if requests are counted       the bucket on each device that brings packets
 //!   sink       if requests are counted       a socket beside the listener
 //! ```
 //!
@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use bpf::Exempt;
-use bpf::admission::{self, Admission};
+use bpf::admission::{self, Admission, NewDevice};
 use bpf::device::Bound;
 use bpf::guard::Guard as Programs;
 use overload::foreign::PROMPT;
@@ -137,7 +137,7 @@ pub struct Attachment {
 
 enum Refuser {
     Cgroup,
-    Devices(HookKind, Box<Admission>, Vec<String>),
+    Devices(HookKind, Box<Admission>, Vec<NewDevice>),
     Sink(Joined),
 }
 
@@ -211,9 +211,8 @@ impl Attachment {
         found: Found<'_>,
     ) -> Result<Refuser, GuardError> {
         let (salt, exempt, bound) = (self.wanted.salt, &self.wanted.exempt, self.bound.clone());
-        let (admission, attached) =
+        let (admission, devices) =
             found.place.within(|| Admission::of_addresses(hook, salt, exempt, bound))??;
-        let devices = attached.into_iter().map(|attached| attached.device).collect();
         Ok(Refuser::Devices(kind, Box::new(admission), devices))
     }
 
@@ -260,7 +259,7 @@ impl Attachment {
         }
     }
 
-    /// Attaches to devices that have become ones of the listeners at `place`. Returns a line for each change.
+    /// Attaches to devices that have come to reach the listeners at `place`. Returns a line for each change.
     pub fn follow_devices(&mut self, place: &Place) -> Vec<String> {
         let Some(Refuser::Devices(kind, admission, devices)) = &mut self.hook else { return Vec::new() };
         let name = kind.name();
@@ -269,16 +268,15 @@ impl Attachment {
             Ok(changes) => changes,
             Err(error) => return vec![format!("connections through new devices may be missed: {error}")],
         };
-        devices.retain(|device| !changes.gone.contains(device));
         let mut lines: Vec<String> = changes.refused.iter().map(ToString::to_string).collect();
-        lines.extend(changes.gone.iter().map(|device| format!("{device} is gone, and had {name}")));
-        for new in changes.new {
-            lines.push(match new.attached {
-                Ok(_) => format!("{} is new, and has {name} from now on", new.name),
-                Err(error) => format!("{} is new, and has no {name}: {error}", new.name),
-            });
-            devices.push(new.name);
-        }
+        let gone = devices.extract_if(.., |device| changes.gone.contains(&device.name));
+        let had = gone.filter(|device| device.attached.is_ok());
+        lines.extend(had.map(|device| format!("{} is gone or down, and had {name}", device.name)));
+        lines.extend(changes.new.iter().map(|NewDevice { name: device, attached }| match attached {
+            Ok(_) => format!("{device} is new, and has {name} from now on"),
+            Err(error) => format!("{device} is new, and has no {name}: {error}"),
+        }));
+        devices.extend(changes.new);
         lines
     }
 
@@ -325,7 +323,13 @@ impl fmt::Display for Attachment {
         }
         match &self.hook {
             Some(Refuser::Devices(kind, _, devices)) => {
-                write!(f, "; hook {} on {}", kind.name(), devices.join(", "))
+                let attached = devices.iter().filter(|device| device.attached.is_ok());
+                let names: Vec<&str> = attached.map(|device| device.name.as_str()).collect();
+                write!(f, "; hook {} on {}", kind.name(), names.join(", "))?;
+                devices.iter().try_for_each(|NewDevice { name, attached }| match attached {
+                    Ok(_) => Ok(()),
+                    Err(error) => write!(f, "; not on {name}: {error}"),
+                })
             }
             Some(Refuser::Cgroup) => write!(f, "; hook {}", HookKind::Cgroup.name()),
             Some(Refuser::Sink(_)) => write!(f, "; hook {}", HookKind::Sink.name()),

@@ -57,7 +57,7 @@ pub enum Request {
     Begin,
     /// Attach to the present listeners.
     Attach,
-    /// Attach to devices that have become ones of the listeners.
+    /// Attach to devices that have come to reach the listeners.
     Devices,
     /// Detach.
     Release,

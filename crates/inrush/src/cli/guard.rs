@@ -29,9 +29,9 @@ pub enum GuardHook {
     Auto,
     /// The cgroup of the listener
     Cgroup,
-    /// Traffic control on the listener's devices
+    /// Traffic control on the devices that bring packets
     Tc,
-    /// XDP on the listener's devices
+    /// XDP on the devices that bring packets
     Xdp,
     /// A socket beside the listener, without BPF
     Sink,

@@ -206,7 +206,7 @@ impl Overload {
         *lock(&self.attached) = attached;
     }
 
-    /// Returns the reasons why the configured mechanism does not refuse connections, a line each.
+    /// Returns the reasons why the configured mechanism does not refuse connections, or not those of a device, a line each.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }

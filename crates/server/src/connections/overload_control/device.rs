@@ -37,8 +37,8 @@ pub struct DeviceHooks {
 }
 
 impl DeviceHooks {
-    /// Attaches the program to the loopback device and to each device that has an address of the listeners. Gives the
-    /// listeners' groups the same rule. `sets` has a set of listeners for each accept queue.
+    /// Attaches the program to each device that may bring packets to the listeners. Gives the listeners' groups the same
+    /// rule. `sets` has a set of listeners for each accept queue.
     ///
     /// # Errors
     /// One line that names the missing facility. Nothing is attached then.
@@ -48,7 +48,7 @@ impl DeviceHooks {
         routing: &Routing,
         salt: u32,
         exempt: &Exempt,
-    ) -> Result<(DeviceHooks, Vec<Attached>), String> {
+    ) -> Result<(DeviceHooks, Vec<NewDevice>), String> {
         let name = match hook {
             admission::Hook::Tc | admission::Hook::TcReset => "tc",
             admission::Hook::Xdp => "XDP",
@@ -60,7 +60,7 @@ impl DeviceHooks {
         let queues = Queues { count: sets.len(), cpus, salt };
         let first = one_for_each_address(sets);
         let first: Vec<BorrowedFd<'_>> = first.iter().map(|listener| listener.socket.as_fd()).collect();
-        let (admission, attached) =
+        let (admission, devices) =
             Admission::of_listeners(hook, &queues, exempt, &first).map_err(|error| error.to_string())?;
         if sets.len() > 1 {
             let shares = vec![1.0; sets.len()];
@@ -74,10 +74,10 @@ impl DeviceHooks {
             }
         }
         let table = admission.table().clone();
-        Ok((DeviceHooks { admission: Arc::new(Mutex::new(admission)), table, name }, attached))
+        Ok((DeviceHooks { admission: Arc::new(Mutex::new(admission)), table, name }, devices))
     }
 
-    /// Attaches the program to devices that have become ones of the listeners since the last call, and brings `attached` up
+    /// Attaches the program to devices that have come to reach the listeners since the last call, and brings `attached` up
     /// to date. Reports each change in one line. Blocks while a driver restarts its device for XDP.
     pub fn follow(&self, attached: &mut Vec<Attached>) {
         let name = self.name;
@@ -91,9 +91,8 @@ impl DeviceHooks {
         for error in refused {
             sys::say!("inrush: overload control may miss connections to a new address: {error}");
         }
-        for device in gone {
-            attached.retain(|known| known.device != device);
-            sys::say!("inrush: overload control: {device} is gone, and had {name}");
+        for gone in attached.extract_if(.., |known| gone.contains(&known.device)) {
+            sys::say!("inrush: overload control: {} is gone or down, and had {name}", gone.device);
         }
         for NewDevice { name: device, attached: result } in new {
             match result {
@@ -106,6 +105,20 @@ impl DeviceHooks {
                 }
             }
         }
+    }
+
+    /// Splits the devices of the start into those that have the program, and a line for each other one.
+    pub fn report(&self, devices: Vec<NewDevice>) -> (Vec<Attached>, Vec<String>) {
+        let (mut attached, mut missed) = (Vec::new(), Vec::new());
+        for NewDevice { name: device, attached: result } in devices {
+            match result {
+                Ok(new) => attached.push(new),
+                Err(error) => {
+                    missed.push(format!("overload control: {device} has no {}: {error}", self.name));
+                }
+            }
+        }
+        (attached, missed)
     }
 
     /// Returns the hook of one queue.
@@ -157,8 +170,8 @@ mod tests {
         let sets: Vec<Vec<Listener>> = listeners.into_iter().map(|listener| vec![listener]).collect();
         let address = sets[0][0].address;
         let hooks = match DeviceHooks::attach(hook, &sets, routing, 7, &Exempt::NONE) {
-            Ok((hooks, attached)) => {
-                assert_eq!(attached.len(), 1, "loopback alone");
+            Ok((hooks, devices)) => {
+                assert_eq!(devices.len(), 1, "loopback alone");
                 hooks
             }
             Err(error) => return println!("skipped: {error}"),

@@ -45,7 +45,7 @@ pub struct Chosen {
     pub attached: Vec<Attached>,
     /// The reason for the mechanism, if the server chose it.
     pub reason: Option<String>,
-    /// The reasons for missing mechanisms, in a line each.
+    /// The reasons for missing mechanisms, and for devices without the program, in a line each.
     pub failures: Vec<String>,
 }
 
@@ -73,7 +73,9 @@ impl Refuser {
         };
         if let Some(hook) = program {
             match (DeviceHooks::attach(hook, sets, &routing, salt, exempt), wanted) {
-                (Ok((devices, attached)), _) => {
+                (Ok((devices, found)), _) => {
+                    let (attached, missed) = devices.report(found);
+                    failures.extend(missed);
                     return Chosen { refuser: Refuser::Devices(devices), attached, reason, failures };
                 }
                 (Err(error), WantedHook::Asked(hook)) => {

@@ -1,24 +1,26 @@
-//! Admission of SYNs: the packets that the programs look at, the SYNs that the bucket admits, and the effect on real
-//! devices. Also the state after the process is killed.
+//! Admission of SYNs: the packets that the programs look at, the SYNs that the bucket admits, the effect on connections,
+//! and the state after the process is killed. `devices` has the devices that get the program.
 
+#[path = "../common/mod.rs"]
 mod common;
 
+mod devices;
+
 use std::io::{self, BufRead, BufReader};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use base::{Clock, Nanos, RealClock};
-use bpf::admission::{Admission, Hook, Limits, NewDevice, Queues, Totals};
+use bpf::admission::{Admission, Hook, Limits, Queues, Totals};
 use bpf::{BpfError, Exempt};
 use common::packet::{ACK, FIN, Packet, RST, SYN};
-use common::{CLIENT, DEVICE, Networks, SERVER, device, namespace, or_skip};
+use common::{CLIENT, Networks, SERVER, device, namespace, or_skip};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use sys::network::netlink::Route;
 use sys::network::netns::NetworkNamespace;
-use sys::network::tun::Tun;
 use sys::process::Program;
 
 const HOOKS: [Hook; 2] = [Hook::Tc, Hook::Xdp];
@@ -327,47 +329,6 @@ fn refuses_and_admits(admission: &Admission, client: &NetworkNamespace, to: Sock
 }
 
 #[test]
-fn loopback_listener_is_protected_on_both_families() {
-    let Some(here) = namespace() else { return };
-    for hook in HOOKS {
-        for address in [SocketAddr::from(([127, 0, 0, 1], 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
-            let listener = here.enter(|| TcpListener::bind(address)).unwrap().unwrap();
-            let made = here
-                .enter(|| Admission::of_listeners(hook, &Queues::one(), &Exempt::NONE, &[listener.as_fd()]))
-                .unwrap();
-            let Some((admission, attached)) = or_skip(made) else { return };
-            assert_eq!(attached.iter().map(|attached| &*attached.device).collect::<Vec<_>>(), ["lo"]);
-            let what = format!("{hook:?} on {address}");
-            refuses_and_admits(&admission, &here, listener.local_addr().unwrap(), &what);
-        }
-    }
-}
-
-#[test]
-fn wildcard_listener_is_protected_on_each_device() {
-    let Some(networks) = Networks::create() else { return };
-    for hook in HOOKS {
-        let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
-        let made = networks
-            .server
-            .enter(|| Admission::of_listeners(hook, &Queues::one(), &Exempt::NONE, &[listener.as_fd()]))
-            .unwrap();
-        let Some((admission, attached)) = or_skip(made) else { return };
-        let mut devices: Vec<_> = attached.iter().map(|attached| &*attached.device).collect();
-        devices.sort_unstable();
-        assert_eq!(devices, ["lo", DEVICE], "{attached:?}");
-        let port = listener.local_addr().unwrap().port();
-        refuses_and_admits(&admission, &networks.client, (SERVER, port).into(), &format!("{hook:?} by veth"));
-        refuses_and_admits(&admission, &networks.server, (SERVER, port).into(), &format!("{hook:?} by lo"));
-        let other = networks.server.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
-        limit(&admission, MINUTE, Nanos(0));
-        for _ in 0..3 {
-            assert!(connects(&admission, &networks.client, other.local_addr().unwrap()), "another's port");
-        }
-    }
-}
-
-#[test]
 fn connections_that_exist_are_left_alone() {
     let Some(networks) = Networks::create() else { return };
     let listener = networks.server.enter(|| TcpListener::bind((SERVER, 0))).unwrap().unwrap();
@@ -391,60 +352,6 @@ fn connections_that_exist_are_left_alone() {
         let mut reply = String::new();
         client.read_to_string(&mut reply).unwrap();
         assert_eq!(reply, "reply");
-    }
-}
-
-#[test]
-fn device_without_ethernet_takes_tc_and_no_xdp() {
-    let Some(here) = namespace() else { return };
-    let tun = match here.enter(|| Tun::create("tun0")).unwrap() {
-        Ok(tun) => tun,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    let mut route = here.enter(Route::open).unwrap().unwrap();
-    let link = device(&here, "tun0");
-    route.add_address(link.index, Ipv4Addr::new(10, 1, 2, 3), 24).unwrap();
-    route.set_up(link.index).unwrap();
-
-    let Some(mut xdp) = admission(Hook::Xdp) else { return };
-    let error = here.enter(|| xdp.attach(&link)).unwrap().unwrap_err().to_string();
-    assert_eq!(error, "XDP needs a device with Ethernet headers, and tun0 has none: use tc");
-
-    let Some(mut tc) = admission(Hook::Tc) else { return };
-    or_skip(here.enter(|| tc.attach(&link)).unwrap());
-    limit(&tc, MINUTE, Nanos(0));
-    for _ in 0..3 {
-        tun.write(&Packet::new(v4(), SYN).ip()).unwrap();
-    }
-    assert_eq!(tc.table().totals(0), Totals { passed: 1, dropped: 2 });
-}
-
-#[test]
-fn device_without_address_is_left_until_it_returns() {
-    let Some(networks) = Networks::create() else { return };
-    let listener = networks.server.enter(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
-    let change = |change: &str| {
-        let arguments = ["address", change, &format!("{SERVER}/24"), "dev", DEVICE];
-        let program = Program::new("ip").arguments(arguments).in_namespace(Some(networks.server.as_fd()));
-        let output = program.start().and_then(|child| child.output(Nanos::MILLISECOND, || true)).unwrap();
-        assert!(output.exit.status.success(), "{output:?}");
-    };
-    for hook in HOOKS {
-        let _nobody_starts = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let queues = Queues::one();
-        let made = networks
-            .server
-            .enter(|| Admission::of_listeners(hook, &queues, &Exempt::NONE, &[listener.as_fd()]))
-            .unwrap();
-        let Some((mut admission, _)) = or_skip(made) else { return };
-        change("del");
-        let lost = networks.server.enter(|| admission.follow()).unwrap().unwrap();
-        assert!(lost.new.is_empty(), "{lost:?}");
-        assert_eq!(lost.gone, [DEVICE]);
-        change("add");
-        let found = networks.server.enter(|| admission.follow()).unwrap().unwrap();
-        let [NewDevice { name, attached: Ok(_) }] = &found.new[..] else { panic!("{hook:?}: {found:?}") };
-        assert_eq!((name.as_str(), found.gone.len(), found.refused.len()), (DEVICE, 0, 0));
     }
 }
 
