@@ -8,7 +8,7 @@ use record::experiment::{FAMILIES, METRICS, Value, metric};
 use super::claim::{Claim, Measure};
 use super::load::OF_CAPACITY;
 use super::mistake::proposal;
-use super::template::{Matcher, Selection, placeholders};
+use super::template::{CAPACITY, Matcher, Selection, placeholders};
 use super::{Experiment, Figure, LoadSpec, LogAxes, Package, Rate, ServerKind, ServerSpec, fill};
 
 /// Names in braces that the lab replaces in a command.
@@ -252,6 +252,16 @@ impl<'a> Check<'a> {
                 )
             });
         }
+        for load in &self.experiment.loads {
+            let searched = self.experiment.capacity.load.as_ref().unwrap_or(&load.name);
+            let can_search = *searched != load.name || load.can_search();
+            self.require(can_search, || {
+                format!(
+                    "load '{}': {{{CAPACITY}}}: name in [capacity] a load that does without it",
+                    load.name
+                )
+            });
+        }
         self.outages();
         let passes_by = self.experiment.loads.iter().any(|load| load.stack.is_in_user_space());
         self.require(!passes_by || self.experiment.network.is_none(), || {
@@ -306,7 +316,7 @@ impl<'a> Check<'a> {
             }
         }
         for load in &self.experiment.loads {
-            for name in load.texts().flat_map(placeholders) {
+            for name in load.texts().flat_map(placeholders).filter(|name| *name != CAPACITY) {
                 used.insert(name);
                 self.known(&format!("load '{}': {{{name}}}: axis", load.name), name, axes.clone());
             }
@@ -316,6 +326,9 @@ impl<'a> Check<'a> {
             self.known(&format!("network or sysctls: {{{name}}}: axis"), name, axes.clone());
         }
         for axis in axes {
+            self.require(axis != CAPACITY, || {
+                format!("axis '{axis}': the name is that of the measured capacity")
+            });
             self.require(used.contains(axis), || {
                 format!("axis '{axis}': no server, load, network or sysctl mentions {{{axis}}}")
             });

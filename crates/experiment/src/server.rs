@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use base::Limit;
@@ -168,6 +169,9 @@ pub struct ServerSpec {
     /// does. Otherwise a trial with such an end is flawed.
     #[serde(default)]
     pub may_cut_sessions: bool,
+    /// For `inrush serve`: the worker processes that it must have started before its load begins; by default none. Under
+    /// load the parent gets too little of the CPU to start the others.
+    pub started_workers: Option<NonZeroU32>,
     /// For `inrush serve`: the accept-limit that it gets over its admin interface in the middle of the warm-up.
     pub live_accept_limit: Option<Limit>,
 }

@@ -5,45 +5,57 @@ use std::collections::BTreeMap;
 use record::experiment::{TrialRecord, Value};
 use serde::Deserialize;
 
+/// The name of the measured capacity in a load's texts.
+pub const CAPACITY: &str = "capacity";
+
 /// Iterates over the names in braces in a text: `idle` in `idle:{idle}`, `clients` in `{clients*0.25}`, `rate` in
-/// `{1000/rate}`.
+/// `{1000/rate}`, `offered` and `capacity` in `{offered*capacity}`.
 pub fn placeholders(text: &str) -> impl Iterator<Item = &str> {
-    text.split('{')
-        .skip(1)
-        .filter_map(|rest| rest.split_once('}'))
-        .map(|(inside, _)| name_and_change(inside).0)
+    let insides = text.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+    insides.flat_map(|(inside, _)| Formula::of(inside).names)
 }
 
-/// The change of a value for its text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Change {
-    /// None.
-    Same,
-    /// Times a factor.
-    Times(f64),
-    /// A dividend over the value.
-    Over(f64),
+/// The content of braces.
+#[derive(Clone, Debug, PartialEq)]
+struct Formula<'a> {
+    /// At least one.
+    names: Vec<&'a str>,
+    /// The product of the numbers beside the names, or the dividend.
+    number: f64,
+    /// True for `number` over the name, false for their product.
+    over: bool,
 }
 
-/// `clients` times 0.25 of `clients*0.25`, 1000 over `rate` of `1000/rate`; a name alone has no change.
-fn name_and_change(inside: &str) -> (&str, Change) {
-    let times = inside.split_once('*').and_then(|(name, factor)| Some((name, factor.trim().parse().ok()?)));
-    let over =
-        || inside.split_once('/').and_then(|(dividend, name)| Some((name, dividend.trim().parse().ok()?)));
-    match (times, over()) {
-        (Some((name, factor)), _) => (name.trim(), Change::Times(factor)),
-        (None, Some((name, dividend))) => (name.trim(), Change::Over(dividend)),
-        (None, None) => (inside, Change::Same),
+impl<'a> Formula<'a> {
+    /// `1000/rate` is a number over a name; others are products, and a name alone is one.
+    fn of(inside: &'a str) -> Formula<'a> {
+        if let Some((dividend, name)) = inside.split_once('/')
+            && let Ok(number) = dividend.trim().parse()
+        {
+            return Formula { names: vec![name.trim()], number, over: true };
+        }
+        let is_number = |part: &&str| part.trim().parse::<f64>().is_ok();
+        let (numbers, names): (Vec<&str>, Vec<&str>) = inside.split('*').partition(is_number);
+        if names.is_empty() {
+            return Formula { names: vec![inside], number: 1.0, over: false };
+        }
+        let number = numbers.iter().filter_map(|number| number.trim().parse::<f64>().ok()).product();
+        Formula { names: names.into_iter().map(str::trim).collect(), number, over: false }
     }
-}
 
-/// Writes the value for a text, changed if it is a number.
-fn written(value: &impl std::fmt::Display, change: Change) -> String {
-    let text = value.to_string();
-    match (change, text.parse::<f64>()) {
-        (Change::Times(factor), Ok(number)) => (number * factor).to_string(),
-        (Change::Over(dividend), Ok(number)) => (dividend / number).to_string(),
-        _ => text,
+    /// Writes the result; `None` without a value for a name. A value that is no number stays as it is. What the measured
+    /// capacity is part of is whole, as numbers of sockets are.
+    fn written<V: std::fmt::Display>(&self, value_of: impl Fn(&str) -> Option<V>) -> Option<String> {
+        let values = self.names.iter().map(|name| Some(value_of(name)?.to_string()));
+        let values: Vec<String> = values.collect::<Option<_>>()?;
+        let is_alone = self.names.len() == 1 && self.number == 1.0 && !self.over;
+        let numbers: Result<Vec<f64>, _> = values.iter().map(|value| value.parse::<f64>()).collect();
+        let product: f64 = match numbers {
+            Ok(numbers) if !is_alone => numbers.into_iter().product(),
+            _ => return values.into_iter().next(),
+        };
+        let result = if self.over { self.number / product } else { product * self.number };
+        Some(if self.names.contains(&CAPACITY) { result.round() } else { result }.to_string())
     }
 }
 
@@ -53,10 +65,9 @@ pub fn fill<V: std::fmt::Display>(text: &str, value_of: impl Fn(&str) -> Option<
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         filled.push_str(before);
-        let value = after.split_once('}').and_then(|(inside, behind)| {
-            let (name, change) = name_and_change(inside);
-            Some((written(&value_of(name)?, change), behind))
-        });
+        let value = after
+            .split_once('}')
+            .and_then(|(inside, behind)| Some((Formula::of(inside).written(&value_of)?, behind)));
         match value {
             Some((value, behind)) => {
                 filled.push_str(&value);
@@ -148,8 +159,17 @@ mod tests {
         assert_eq!(fill("--n={n}, {m} {n", value), "--n=40000, {m} {n");
         assert_eq!(fill("cold:{n*0.25}, {n * 2}", value), "cold:10000, 80000");
         assert_eq!(fill("--burn {1000000/n}us", value), "--burn 25us");
+        assert_eq!(fill("{n*n*0.5}, {n*m}, {2*3}", value), "800000000, {n*m}, {2*3}");
         assert_eq!(placeholders("a{b*2}c{d}{1/e}{").collect::<Vec<_>>(), ["b", "d", "e"]);
+        assert_eq!(placeholders("{offered * capacity*0.05}").collect::<Vec<_>>(), ["offered", "capacity"]);
         assert_eq!(Value::Number(0.5).to_string(), "0.5");
+    }
+
+    #[test]
+    fn parts_of_the_capacity_are_whole() {
+        let value = |name: &str| Some(if name == CAPACITY { 12_345.0 } else { 1.5 });
+        assert_eq!(fill("{capacity*0.05}, {n*0.05}", value), "617, 0.07500000000000001");
+        assert_eq!(fill("on-off:6,5%,{10240000/capacity}ms", value), "on-off:6,5%,829ms");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use base::Seed;
-use experiment::{Experiment, LoadSpec, Network, Package, Rate, Ready, ServerKind, ServerSpec, fill};
+use experiment::{
+    CAPACITY, Experiment, LoadSpec, Network, Package, Rate, Ready, ServerKind, ServerSpec, fill, placeholders,
+};
 use record::experiment::Value;
 
 use super::schedule;
@@ -180,6 +182,10 @@ pub struct Offer {
 /// # Errors
 /// One sentence if a text is invalid with these values, or the capacity is unknown.
 pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, String> {
+    if load.is_relative() && offer.capacity_per_s.or(offer.rate_per_s).is_none() {
+        return Err("the capacity is not known".to_owned());
+    }
+    let axes = &with_capacity(axes, offer.capacity_per_s);
     let workload = filled(&load.workload, axes);
     let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };
     let paths: Vec<String> = match load.path.is_empty() {
@@ -197,7 +203,10 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     if let Some(rate) = requests_per_s(load, axes, offer)? {
         let sessions = rate / requests_per_session(&workload, length.as_deref())?;
         add("--rate", format!("{sessions:.3}"));
-        add("--arrivals", load.arrivals.as_ref().map_or("poisson".to_owned(), |text| filled(text, axes)));
+        let arrivals = load.arrivals.as_ref().map(|text| filled(text, axes));
+        // The search for the capacity has even arrivals in place of multiples of it.
+        let known = arrivals.filter(|text| placeholders(text).all(|name| name != CAPACITY));
+        add("--arrivals", known.unwrap_or_else(|| "poisson".to_owned()));
     } else if let Some(text) = &load.arrivals {
         add("--arrivals", filled(text, axes));
     }
@@ -226,6 +235,13 @@ fn tls_flags(load: &LoadSpec) -> Vec<String> {
     flags
 }
 
+/// The values of the axes, and the capacity under its own name.
+fn with_capacity(axes: &Axes, capacity_per_s: Option<f64>) -> Axes {
+    let mut axes = axes.clone();
+    axes.extend(capacity_per_s.map(|capacity| (CAPACITY.to_owned(), Value::Number(capacity.round()))));
+    axes
+}
+
 fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f64>, String> {
     let Some(text) = &load.rate else { return Ok(offer.rate_per_s) };
     if offer.rate_per_s.is_some() {
@@ -234,7 +250,7 @@ fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f
     match (Rate::parse(&filled(text, axes))?, offer.capacity_per_s) {
         (Rate::PerSecond(rate), _) => Ok(Some(rate)),
         (Rate::OfCapacity(factor), Some(capacity)) => Ok(Some(factor * capacity)),
-        (Rate::OfCapacity(_), None) => Err("the capacity is not known".to_owned()),
+        (Rate::OfCapacity(_), None) => unreachable!("a relative load has a capacity or another rate"),
     }
 }
 
@@ -298,6 +314,21 @@ mod tests {
             load(&spec, &axes(&[("offered", 1.5)]), offer(None)).err().unwrap(),
             "the capacity is not known"
         );
+    }
+
+    #[test]
+    fn texts_of_a_load_may_name_the_capacity() {
+        let spec = spec(
+            "name = 'a'\narrivals = 'steps:9x1s,{n*capacity}x1s'\nflags = ['--sockets', '{capacity*0.05}']",
+        );
+        let of = |offer| load(&spec, &axes(&[("n", 2.0)]), offer).unwrap().arguments.join(" ");
+        let known = of(offer(Some(12_345.4)));
+        assert!(
+            known.contains("--arrivals steps:9x1s,24690x1s") && known.ends_with("--sockets 617"),
+            "{known}"
+        );
+        let search = of(Offer { rate_per_s: Some(500.0), ..offer(None) });
+        assert!(search.contains("--rate 500.000 --arrivals poisson"), "{search}");
     }
 
     #[test]

@@ -176,11 +176,13 @@ pub struct Estimate {
 
 /// Estimates an experiment that is in that form already.
 pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
-    let trials = schedule(experiment).len();
+    let planned = schedule(experiment);
+    let trials = planned.len();
     let searches = searches(experiment).len();
     let load = trial_run(experiment).total();
-    let workers = experiment.common.started_workers.map_or(0, |workers| u64::from(workers.get()));
-    let overhead = OVERHEAD + START_OF_A_WORKER * workers;
+    let workers_of = |planned: &Planned| experiment.servers[planned.point.server].started_workers;
+    let workers: u64 = planned.iter().filter_map(workers_of).map(|workers| u64::from(workers.get())).sum();
+    let overhead = OVERHEAD + START_OF_A_WORKER * workers / (trials as u64).max(1);
     let searching = search_time(form) * searches as u64;
     let time_of = |trials: usize, load: Nanos| searching + (load + overhead) * trials as u64;
     let again = if experiment.plan.retries > 0 { trials.div_ceil(REPEATED_ONE_IN) } else { 0 };

@@ -158,12 +158,7 @@ impl TestBed {
         let start = |recipe, quota: Option<f64>| -> Result<RunningServer, TestBedError> {
             let cgroups = cgroups(&experiment.common, quota, &settings.root).map_err(TestBedError::Bound)?;
             let start = || server_under_test::start(&topology, recipe, cgroups, clock);
-            let mut running =
-                with_signal_queue(experiment.common.signal_queue, start).map_err(TestBedError::Bound)??;
-            if let Some(workers) = experiment.common.started_workers {
-                running.await_workers(&topology, workers.get().into(), clock)?;
-            }
-            Ok(running)
+            Ok(with_signal_queue(experiment.common.signal_queue, start).map_err(TestBedError::Bound)??)
         };
         if experiment.common.needs_disk() {
             fileset::forget(&settings.root).map_err(TestBedError::Files)?;
@@ -185,6 +180,9 @@ impl TestBed {
         }
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
+        if let Some(workers) = server.started_workers {
+            running.await_workers(&topology, workers.get().into(), clock)?;
+        }
         running.behind = behind;
         if let Some(flags) = command_lines::guard(server, axes) {
             let recipe = recipe::guard(running.address, &flags)?;
