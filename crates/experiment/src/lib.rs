@@ -255,6 +255,9 @@ pub struct Common {
     pub disk_reads: Option<NonZeroU32>,
     /// The most signals that wait for a server (RLIMIT_SIGPENDING); by default as many as this user may have.
     pub signal_queue: Option<NonZeroU32>,
+    /// The worker processes that a server of ours must have started before its load begins; by default none. Under load
+    /// the parent gets too little of the CPU to start the others.
+    pub started_workers: Option<NonZeroU32>,
     /// Servers speak TLS, with a certificate of the lab's that has a key of this kind.
     pub tls: Option<TlsKey>,
 }
@@ -286,6 +289,7 @@ impl Default for Common {
             memory: None,
             disk_reads: None,
             signal_queue: None,
+            started_workers: None,
             tls: None,
         }
     }

@@ -169,8 +169,7 @@ pub struct ServerSpec {
     /// does. Otherwise a trial with such an end is flawed.
     #[serde(default)]
     pub may_cut_sessions: bool,
-    /// For `inrush serve`: the worker processes that it must have started before its load begins; by default none. Under
-    /// load the parent gets too little of the CPU to start the others.
+    /// For `inrush serve`: the worker processes that it must have started; by default as all servers.
     pub started_workers: Option<NonZeroU32>,
     /// For `inrush serve`: the accept-limit that it gets over its admin interface in the middle of the warm-up.
     pub live_accept_limit: Option<Limit>,

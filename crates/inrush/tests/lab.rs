@@ -231,7 +231,7 @@ fn a_load_begins_when_all_workers_have_started() {
     let folder = with(
         &TINY
             .replace("sped\", \"--workers\", \"1\"", "mp\", \"--workers\", \"40\"")
-            .replace("[[server]]", "[[server]]\nstarted-workers = 40"),
+            .replace("[topology]", "[common]\nstarted-workers = 40\n\n[topology]"),
     );
     let run = lab(folder.path(), &["run", "tiny.toml"]);
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));

@@ -180,7 +180,10 @@ pub fn estimate(experiment: &Experiment, form: Form) -> Estimate {
     let trials = planned.len();
     let searches = searches(experiment).len();
     let load = trial_run(experiment).total();
-    let workers_of = |planned: &Planned| experiment.servers[planned.point.server].started_workers;
+    let workers_of = |planned: &Planned| {
+        let own = experiment.servers[planned.point.server].started_workers;
+        own.or(experiment.common.started_workers)
+    };
     let workers: u64 = planned.iter().filter_map(workers_of).map(|workers| u64::from(workers.get())).sum();
     let overhead = OVERHEAD + START_OF_A_WORKER * workers / (trials as u64).max(1);
     let searching = search_time(form) * searches as u64;

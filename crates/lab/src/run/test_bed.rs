@@ -180,7 +180,7 @@ impl TestBed {
         }
         let recipe = command_lines::recipe(experiment, server, axes, &topology, &own, &names)?;
         let mut running = start(recipe, server.cpu_quota.or(experiment.common.cpu_quota))?;
-        if let Some(workers) = server.started_workers {
+        if let Some(workers) = server.started_workers.or(experiment.common.started_workers) {
             running.await_workers(&topology, workers.get().into(), clock)?;
         }
         running.behind = behind;
