@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::readiness::poll::{self, PollFd};
 
+use super::signals::Recovery;
 use super::{Change, Mechanism, poll_bits, poll_event};
 use crate::capabilities::{Capabilities, InitialState, Overflow, Trigger};
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
@@ -60,9 +61,11 @@ impl Poll {
             self.set_place(moved.fd(), place as u32);
         }
     }
+}
 
+impl Recovery for Poll {
     /// Puts the set into the order of descriptor numbers, by a pass over all of it.
-    pub(super) fn rearrange(&mut self) {
+    fn rearrange(&mut self) {
         let (mut set, mut tokens) = (Vec::with_capacity(self.set.len()), Vec::with_capacity(self.set.len()));
         for place in self.places.iter_mut().filter(|place| **place != ABSENT) {
             let old = *place as usize;

@@ -27,8 +27,4 @@ impl Variant for OnePerDescriptor {
     };
     const DELIVERY: Delivery = Delivery::Collapsed;
     type Recovery = Poll;
-
-    fn rearrange(all: &mut Poll) {
-        all.rearrange();
-    }
 }

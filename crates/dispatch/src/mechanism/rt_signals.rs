@@ -35,8 +35,4 @@ impl Variant for EachWithPoll {
     };
     const DELIVERY: Delivery = Delivery::Each;
     type Recovery = Poll;
-
-    fn rearrange(all: &mut Poll) {
-        all.rearrange();
-    }
 }

@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use base::Nanos;
 use sys::readiness::select::{self, FdSet};
 
+use super::signals::Recovery;
 use super::{Change, Mechanism, Poll, event};
 use crate::capabilities::Capabilities;
 use crate::{Event, Interest, Token, Waited, unless_interrupted};
@@ -32,6 +33,8 @@ impl Select {
         put(&mut self.write, interest.writes());
     }
 }
+
+impl Recovery for Select {}
 
 impl Mechanism for Select {
     const CAPABILITIES: Capabilities = Capabilities { name: "select", ..Poll::CAPABILITIES };

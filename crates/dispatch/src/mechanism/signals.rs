@@ -126,10 +126,13 @@ pub trait Variant {
     /// The relation of announcements to reports.
     const DELIVERY: Delivery;
     /// Finds every ready member after an overflow.
-    type Recovery: Mechanism;
+    type Recovery: Recovery;
+}
 
-    /// Puts the array of the recovery into order, for a round of upkeep. A mechanism without an array does nothing.
-    fn rearrange(_all: &mut Self::Recovery) {}
+/// A mechanism that finds every ready member after an overflow.
+pub trait Recovery: Mechanism {
+    /// Puts its array into order, for a round of upkeep. A mechanism without an array does nothing.
+    fn rearrange(&mut self) {}
 }
 
 /// Signals, and the mechanism that finds every ready member after an overflow. It belongs to the thread that makes it.
@@ -179,7 +182,7 @@ impl<V: Variant> Mechanism for Recovering<V> {
             Ok(())
         });
         if self.signals.upkeep.as_mut().is_some_and(|upkeep| upkeep.round(RealClock::new().now())) {
-            V::rearrange(all);
+            all.rearrange();
         }
         waited
     }
