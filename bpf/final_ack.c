@@ -9,7 +9,7 @@
  * The kernel's counter ListenOverflows has these connections and the SYNs that found the accept queue full. The trace
  * point sees every network namespace of the machine. The reason's number differs between kernels; the loader puts it in.
  */
-#include "kernel.h"
+#include "count.h"
 
 /* The kernel's name; its value here is not used. */
 enum skb_drop_reason {
@@ -23,27 +23,14 @@ struct dropped {
     u64 reason;
 };
 
-struct {
-    NUMBER(type, BPF_MAP_TYPE_ARRAY);
-    NUMBER(max_entries, 1);
-    NUMBER(map_flags, BPF_F_MMAPABLE);
-    TYPE(key, u32);
-    TYPE(value, u64);
-} state SEC(".maps");
-
 SEC("raw_tp/kfree_skb")
 int final_ack(const struct dropped *dropped) {
     enum { VALUE = 1 };
     u64 wanted = __builtin_preserve_enum_value(
         *(enum skb_drop_reason *)SKB_DROP_REASON_TCP_LISTEN_OVERFLOW, VALUE);
-    u32 only = 0;
-    u64 *count;
 
-    if ((u32)dropped->reason != (u32)wanted)
-        return 0;
-    count = map_lookup(&state, &only);
-    if (count)
-        __sync_fetch_and_add(count, 1);
+    if ((u32)dropped->reason == (u32)wanted)
+        count_one();
     return 0;
 }
 

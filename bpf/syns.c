@@ -5,15 +5,7 @@
  *
  * Counts those to this host alone, whole packets with no IPv6 extension header.
  */
-#include "kernel.h"
-
-struct {
-    NUMBER(type, BPF_MAP_TYPE_ARRAY);
-    NUMBER(max_entries, 1);
-    NUMBER(map_flags, BPF_F_MMAPABLE);
-    TYPE(key, u32);
-    TYPE(value, u64);
-} state SEC(".maps");
+#include "count.h"
 
 inlined bool load(void *packet, u32 offset, void *to, u32 length) {
     return skb_load_bytes_relative(packet, offset, to, length, BPF_HDR_START_NET) == 0;
@@ -35,15 +27,11 @@ inlined u32 tcp_offset(struct __sk_buff *packet) {
 
 SEC("classifier")
 int syns(struct __sk_buff *packet) {
-    u32 only = 0, offset = packet->pkt_type == PACKET_HOST ? tcp_offset(packet) : 0;
+    u32 offset = packet->pkt_type == PACKET_HOST ? tcp_offset(packet) : 0;
     struct tcphdr tcp;
-    u64 *count;
 
-    if (!offset || !load(packet, offset, &tcp, sizeof tcp) || (tcp.flags & (TCP_SYN | TCP_ACK)) != TCP_SYN)
-        return TCX_NEXT;
-    count = map_lookup(&state, &only);
-    if (count)
-        __sync_fetch_and_add(count, 1);
+    if (offset && load(packet, offset, &tcp, sizeof tcp) && (tcp.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+        count_one();
     return TCX_NEXT;
 }
 
