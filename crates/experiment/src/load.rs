@@ -112,17 +112,17 @@ fn one_packet() -> String {
 impl LoadSpec {
     /// Tells whether it depends on the capacity.
     pub fn is_relative(&self) -> bool {
-        self.rate.as_ref().is_some_and(|rate| rate.trim_end().ends_with(OF_CAPACITY))
-            || self.texts().flat_map(placeholders).any(|name| name == CAPACITY)
+        self.rate.as_ref().is_some_and(|rate| rate.trim_end().ends_with(OF_CAPACITY)) || self.names_capacity()
     }
 
     /// Tells whether it can be offered at any rate while the capacity is not known: its arrivals alone may name the capacity,
     /// and the search has others.
     pub fn can_search(&self) -> bool {
-        let arrivals =
-            self.arrivals.iter().flat_map(|text| placeholders(text)).filter(|name| *name == CAPACITY);
-        let all = self.texts().flat_map(placeholders).filter(|name| *name == CAPACITY);
-        arrivals.count() == all.count()
+        !LoadSpec { arrivals: None, ..self.clone() }.names_capacity()
+    }
+
+    fn names_capacity(&self) -> bool {
+        self.texts().flat_map(placeholders).any(|name| name == CAPACITY)
     }
 
     /// Iterates over all its texts, which may hold values of axes.

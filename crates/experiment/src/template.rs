@@ -34,13 +34,17 @@ impl<'a> Formula<'a> {
         {
             return Formula { names: vec![name.trim()], number, over: true };
         }
-        let is_number = |part: &&str| part.trim().parse::<f64>().is_ok();
-        let (numbers, names): (Vec<&str>, Vec<&str>) = inside.split('*').partition(is_number);
-        if names.is_empty() {
-            return Formula { names: vec![inside], number: 1.0, over: false };
+        let mut product = Formula { names: Vec::new(), number: 1.0, over: false };
+        for part in inside.split('*').map(str::trim) {
+            match part.parse::<f64>() {
+                Ok(number) => product.number *= number,
+                Err(_) => product.names.push(part),
+            }
         }
-        let number = numbers.iter().filter_map(|number| number.trim().parse::<f64>().ok()).product();
-        Formula { names: names.into_iter().map(str::trim).collect(), number, over: false }
+        match product.names.is_empty() {
+            true => Formula { names: vec![inside], number: 1.0, over: false },
+            false => product,
+        }
     }
 
     /// Writes the result; `None` without a value for a name. A value that is no number stays as it is. What the measured

@@ -183,7 +183,7 @@ pub struct Offer {
 /// One sentence if a text is invalid with these values, or the capacity is unknown.
 pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, String> {
     if load.is_relative() && offer.capacity_per_s.or(offer.rate_per_s).is_none() {
-        return Err("the capacity is not known".to_owned());
+        return Err(unknown_capacity());
     }
     let axes = &with_capacity(axes, offer.capacity_per_s);
     let workload = filled(&load.workload, axes);
@@ -235,6 +235,10 @@ fn tls_flags(load: &LoadSpec) -> Vec<String> {
     flags
 }
 
+fn unknown_capacity() -> String {
+    "the capacity is not known".to_owned()
+}
+
 /// The values of the axes, and the capacity under its own name.
 fn with_capacity(axes: &Axes, capacity_per_s: Option<f64>) -> Axes {
     let mut axes = axes.clone();
@@ -250,7 +254,7 @@ fn requests_per_s(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<Option<f
     match (Rate::parse(&filled(text, axes))?, offer.capacity_per_s) {
         (Rate::PerSecond(rate), _) => Ok(Some(rate)),
         (Rate::OfCapacity(factor), Some(capacity)) => Ok(Some(factor * capacity)),
-        (Rate::OfCapacity(_), None) => unreachable!("a relative load has a capacity or another rate"),
+        (Rate::OfCapacity(_), None) => Err(unknown_capacity()),
     }
 }
 
