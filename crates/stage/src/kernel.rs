@@ -103,11 +103,10 @@ impl Observer {
     /// Counts the SYNs that arrive at the present devices of the server's side from now on.
     ///
     /// # Errors
-    /// The reason why the program of [`Syns`] does not run here, and errors of asking for the devices.
-    pub fn watch_syns(&mut self, topology: &Topology) -> io::Result<()> {
-        let watch = || Syns::watch(&Route::open()?.links()?).map_err(io::Error::other);
-        self.syns = Some(topology.server.enter(watch)?);
-        Ok(())
+    /// Errors of asking for the devices; inside, the reason why the program of [`Syns`] does not run here.
+    pub fn watch_syns(&mut self, topology: &Topology) -> io::Result<Result<(), bpf::BpfError>> {
+        let watched = topology.server.enter(|| Ok(Syns::watch(&Route::open()?.links()?)))?;
+        Ok(watched.map(|syns| self.syns = Some(syns)))
     }
 
     /// Reads all counters.

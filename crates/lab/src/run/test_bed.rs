@@ -194,7 +194,7 @@ impl TestBed {
             observer.watch_final_acks()?;
         }
         if experiment.needs_metric(SYNS_ARRIVED) {
-            observer.watch_syns(&topology).map_err(TestBedError::Network)?;
+            observer.watch_syns(&topology).map_err(TestBedError::Network)??;
         }
         let sysctls = options(experiment, Some(place), cpus).sysctls;
         let mut read = || read_back(&topology, &mut running, &mut observer, &sysctls, clock);
