@@ -125,7 +125,7 @@ pub struct Attached {
 
 /// A device that has come to reach the listeners, or reaches them from the start.
 #[derive(Debug)]
-pub struct NewDevice {
+pub struct ReachingDevice {
     /// The device's name.
     pub name: String,
     /// The program on it, or the reason why there is none.
@@ -136,7 +136,7 @@ pub struct NewDevice {
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Devices that have come to reach them.
-    pub new: Vec<NewDevice>,
+    pub new: Vec<ReachingDevice>,
     /// The names of those that no longer do.
     pub gone: Vec<String>,
     /// The reasons why SYNs to some new addresses are not decided on.
@@ -229,18 +229,18 @@ impl Admission {
     }
 
     /// Loads the program and attaches it to each device that may bring packets to these sockets (see
-    /// [`device`](crate::device)), for the SYNs to their addresses alone. The devices are those of the calling thread's
+    /// [`device`](crate::device)), for the SYNs to the sockets' addresses alone. The devices are those of the calling thread's
     /// network namespace. SYNs of the exempt networks are never refused.
     ///
     /// # Errors
     /// As [`load`](Self::load), and those of looking for the devices. The errors of [`attach`](Self::attach) for loopback and
-    /// devices with an address of these sockets; those for other devices are returned with the device.
+    /// devices with an address of these sockets; an error for another device is returned with that device.
     pub fn of_listeners(
         hook: Hook,
         queues: &Queues,
         exempt: &Exempt,
         listeners: &[BorrowedFd<'_>],
-    ) -> Result<(Admission, Vec<NewDevice>), BpfError> {
+    ) -> Result<(Admission, Vec<ReachingDevice>), BpfError> {
         Admission::load_exempting(hook, queues, exempt)?.follow_first(Surroundings::of(listeners)?)
     }
 
@@ -253,7 +253,7 @@ impl Admission {
         salt: u32,
         exempt: &Exempt,
         bound: Vec<Bound>,
-    ) -> Result<(Admission, Vec<NewDevice>), BpfError> {
+    ) -> Result<(Admission, Vec<ReachingDevice>), BpfError> {
         let queues = Queues { salt, ..Queues::one() };
         Admission::load_exempting(hook, &queues, exempt)?.follow_first(Surroundings::of_bound(bound)?)
     }
@@ -262,22 +262,22 @@ impl Admission {
     fn follow_first(
         mut self,
         mut surroundings: Surroundings,
-    ) -> Result<(Admission, Vec<NewDevice>), BpfError> {
+    ) -> Result<(Admission, Vec<ReachingDevice>), BpfError> {
         let reach = surroundings.whole_reach()?;
         for address in &reach.addresses {
             self.add_listener(*address)?;
         }
         let mut devices = Vec::new();
         for owner in &reach.owners {
-            devices.push(NewDevice { name: owner.name.clone(), attached: Ok(self.attach(owner)?) });
+            devices.push(ReachingDevice { name: owner.name.clone(), attached: Ok(self.attach(owner)?) });
         }
-        devices.extend(reach.others.iter().map(|device| self.attach_to_new(device)));
+        devices.extend(reach.others.iter().map(|device| self.try_to_attach(device)));
         self.followed = Some((surroundings, reach));
         Ok((self, devices))
     }
 
-    fn attach_to_new(&mut self, device: &Link) -> NewDevice {
-        NewDevice { name: device.name.clone(), attached: self.attach(device) }
+    fn try_to_attach(&mut self, device: &Link) -> ReachingDevice {
+        ReachingDevice { name: device.name.clone(), attached: self.attach(device) }
     }
 
     /// Attaches the program to devices that have come to reach the sockets of [`of_listeners`](Self::of_listeners) since
@@ -301,7 +301,7 @@ impl Admission {
         let has = |reach: &Reach, index| reach.devices().any(|device| device.index == index);
         self.links.retain(|(device, _)| has(&reach, *device));
         let new = reach.devices().filter(|device| !has(&known, device.index));
-        let new = new.map(|device| self.attach_to_new(device)).collect();
+        let new = new.map(|device| self.try_to_attach(device)).collect();
         let gone = known.devices().filter(|device| !has(&reach, device.index));
         Ok(Changes { new, gone: gone.map(|device| device.name.clone()).collect(), refused })
     }

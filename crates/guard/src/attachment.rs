@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use bpf::Exempt;
-use bpf::admission::{self, Admission, NewDevice};
+use bpf::admission::{self, Admission, ReachingDevice};
 use bpf::device::Bound;
 use bpf::guard::Guard as Programs;
 use overload::foreign::PROMPT;
@@ -137,7 +137,7 @@ pub struct Attachment {
 
 enum Refuser {
     Cgroup,
-    Devices(HookKind, Box<Admission>, Vec<NewDevice>),
+    Devices(HookKind, Box<Admission>, Vec<ReachingDevice>),
     Sink(Joined),
 }
 
@@ -272,7 +272,7 @@ impl Attachment {
         let gone = devices.extract_if(.., |device| changes.gone.contains(&device.name));
         let had = gone.filter(|device| device.attached.is_ok());
         lines.extend(had.map(|device| format!("{} is gone or down, and had {name}", device.name)));
-        lines.extend(changes.new.iter().map(|NewDevice { name: device, attached }| match attached {
+        lines.extend(changes.new.iter().map(|ReachingDevice { name: device, attached }| match attached {
             Ok(_) => format!("{device} is new, and has {name} from now on"),
             Err(error) => format!("{device} is new, and has no {name}: {error}"),
         }));
@@ -326,7 +326,7 @@ impl fmt::Display for Attachment {
                 let attached = devices.iter().filter(|device| device.attached.is_ok());
                 let names: Vec<&str> = attached.map(|device| device.name.as_str()).collect();
                 write!(f, "; hook {} on {}", kind.name(), names.join(", "))?;
-                devices.iter().try_for_each(|NewDevice { name, attached }| match attached {
+                devices.iter().try_for_each(|ReachingDevice { name, attached }| match attached {
                     Ok(_) => Ok(()),
                     Err(error) => write!(f, "; not on {name}: {error}"),
                 })

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::PoisonError;
 
 use base::Nanos;
-use bpf::admission::{Admission, Hook, NewDevice, Queues, Totals};
+use bpf::admission::{Admission, Hook, Queues, ReachingDevice, Totals};
 use bpf::{BpfError, Exempt};
 use sys::network::netlink::Route;
 use sys::network::netns::NetworkNamespace;
@@ -29,7 +29,7 @@ fn wire() -> Option<Wire> {
 }
 
 /// The names of the devices that have the program.
-fn attached(devices: &[NewDevice]) -> Vec<&str> {
+fn attached(devices: &[ReachingDevice]) -> Vec<&str> {
     let attached = devices.iter().filter_map(|device| device.attached.as_ref().ok());
     attached.map(|attached| attached.device.as_str()).collect()
 }
@@ -39,7 +39,7 @@ fn of_listener(
     hook: Hook,
     namespace: &NetworkNamespace,
     listener: &TcpListener,
-) -> Result<(Admission, Vec<NewDevice>), BpfError> {
+) -> Result<(Admission, Vec<ReachingDevice>), BpfError> {
     let of = || Admission::of_listeners(hook, &Queues::one(), &Exempt::NONE, &[listener.as_fd()]);
     namespace.enter(of).unwrap()
 }
@@ -214,7 +214,9 @@ fn device_without_address_is_left_until_it_returns() {
         assert_eq!(lost.gone, [DEVICE]);
         change("add");
         let found = networks.server.enter(|| admission.follow()).unwrap().unwrap();
-        let [NewDevice { name, attached: Ok(_) }] = &found.new[..] else { panic!("{hook:?}: {found:?}") };
+        let [ReachingDevice { name, attached: Ok(_) }] = &found.new[..] else {
+            panic!("{hook:?}: {found:?}")
+        };
         assert_eq!((name.as_str(), found.gone.len(), found.refused.len()), (DEVICE, 0, 0));
     }
 }

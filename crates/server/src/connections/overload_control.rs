@@ -206,7 +206,7 @@ impl Overload {
         *lock(&self.attached) = attached;
     }
 
-    /// Returns the reasons why the configured mechanism does not refuse connections, or not those of a device, a line each.
+    /// Returns a line for each mechanism that does not refuse connections, and for each device whose connections pass.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }

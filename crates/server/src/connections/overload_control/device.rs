@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use base::lock;
 use bpf::Exempt;
-use bpf::admission::{self, Admission, Attached, Changes, LimitTable, NewDevice, Queues};
+use bpf::admission::{self, Admission, Attached, Changes, LimitTable, Queues, ReachingDevice};
 use overload::hook::program::Program;
 use overload::hook::{BucketHook, Routing};
 
@@ -48,7 +48,7 @@ impl DeviceHooks {
         routing: &Routing,
         salt: u32,
         exempt: &Exempt,
-    ) -> Result<(DeviceHooks, Vec<NewDevice>), String> {
+    ) -> Result<(DeviceHooks, Vec<ReachingDevice>), String> {
         let name = match hook {
             admission::Hook::Tc | admission::Hook::TcReset => "tc",
             admission::Hook::Xdp => "XDP",
@@ -94,7 +94,7 @@ impl DeviceHooks {
         for gone in attached.extract_if(.., |known| gone.contains(&known.device)) {
             sys::say!("inrush: overload control: {} is gone or down, and had {name}", gone.device);
         }
-        for NewDevice { name: device, attached: result } in new {
+        for ReachingDevice { name: device, attached: result } in new {
             match result {
                 Ok(new) => {
                     attached.push(new);
@@ -108,9 +108,9 @@ impl DeviceHooks {
     }
 
     /// Splits the devices of the start into those that have the program, and a line for each other one.
-    pub fn report(&self, devices: Vec<NewDevice>) -> (Vec<Attached>, Vec<String>) {
+    pub fn report(&self, devices: Vec<ReachingDevice>) -> (Vec<Attached>, Vec<String>) {
         let (mut attached, mut missed) = (Vec::new(), Vec::new());
-        for NewDevice { name: device, attached: result } in devices {
+        for ReachingDevice { name: device, attached: result } in devices {
             match result {
                 Ok(new) => attached.push(new),
                 Err(error) => {
