@@ -13,7 +13,7 @@
 //! The program remembers the SYNs that it refused, for 4.3 to 8.6 s. Such a SYN gets a token only if new SYNs leave one. The
 //! same holds to a lesser degree for the SYNs of a client that asks for more than an eighth of the rate.
 //!
-//! Owns `bpf/admission_tc.c` and `bpf/admission_xdp.c`, their links, and the memory that they share with the server.
+//! Owns `programs/admission_tc.c` and `programs/admission_xdp.c`, their links, and the memory that they share with the server.
 //! A SYN costs the server about 0.3 us if the program drops it. It costs 22 us or more if the server accepts the
 //! connection to refuse it.
 //!
@@ -53,7 +53,7 @@ use crate::{WORDS_PER_LINE, listener_key, tc};
 const TC: Object = object!("admission_tc", "admission in tc");
 const XDP: Object = object!("admission_xdp", "admission in XDP");
 
-/// `LISTENERS` of `bpf/admission.h`.
+/// `LISTENERS` of `programs/admission.h`.
 const LISTENERS: usize = 1024;
 /// Maximum number of accept queues.
 const QUEUES: usize = 1024;
@@ -364,7 +364,7 @@ pub(crate) fn processors() -> Result<u32, BpfError> {
 }
 
 impl LimitTable {
-    /// Shares the memory of an object that includes `bpf/admission.h`.
+    /// Shares the memory of an object that includes `programs/admission.h`.
     pub(crate) fn of(loaded: &mut Loaded, processors: usize) -> Result<LimitTable, BpfError> {
         let (queues, counters) = (Arc::new(loaded.share("queues")?), Arc::new(loaded.share("counters")?));
         Ok(LimitTable { queues, counters, processors })

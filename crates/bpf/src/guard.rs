@@ -6,7 +6,7 @@
 //!   answer <── [guard_out] <── connection        answered, overtaking, time to the first byte ──> Counts, times
 //! ```
 //!
-//! Owns `bpf/guard.c`, its links, and the memory that it shares with this process. A connection's state lies in a
+//! Owns `programs/guard.c`, its links, and the memory that it shares with this process. A connection's state lies in a
 //! table of the programs, in a place that its socket's cookie chooses.
 //!
 //! Leaves out the search for the cgroup, and the decision to shed.
@@ -34,7 +34,7 @@ const OBJECT: Object = object!("guard", "the guard at a cgroup");
 const PROGRAMS: [(&str, CgroupPackets); 2] =
     [("guard_in", CgroupPackets::Received), ("guard_out", CgroupPackets::Sent)];
 
-/// `STEPS` of `bpf/guard.c`: buckets for each power of two, as a shift.
+/// `STEPS` of `programs/guard.c`: buckets for each power of two, as a shift.
 const STEPS: u32 = 3;
 
 /// The totals of all connections since the program was loaded.

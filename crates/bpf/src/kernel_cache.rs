@@ -10,7 +10,7 @@
 //!              └──────────────────────────────────────────┘ stores │ and dates them │
 //! ```
 //!
-//! Owns `bpf/kernel_cache.c`, its links, and the memory of objects, requests and connections. The program knows no
+//! Owns `programs/kernel_cache.c`, its links, and the memory of objects, requests and connections. The program knows no
 //! HTTP: it compares a whole segment with requests that the server has answered, byte for byte. The server chooses
 //! these requests, and only those whose answer is the same for everybody.
 //!

@@ -1,6 +1,6 @@
 //! Programs inside the kernel: their loading, their attachment, and the memory that they share with the server.
 //!
-//! Each program is a C file under `bpf/` with a drawing of a packet's way, an object that is checked in, and a module
+//! Each program is a C file under `programs/` with a drawing of a packet's way, an object that is checked in, and a module
 //! here. Only this module knows the program's maps:
 //!
 //! | module | program | hook |
@@ -48,7 +48,7 @@ pub use probe::{Facility, probe, probe_guard};
 /// 64-bit words in a cache line: the size of a record that a program and its readers share.
 const WORDS_PER_LINE: usize = 8;
 
-/// An address as `struct address` of `bpf/kernel.h` has it: IPv4 mapped into IPv6, in network order.
+/// An address as `struct address` of `programs/kernel.h` has it: IPv4 mapped into IPv6, in network order.
 fn address_octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -62,7 +62,7 @@ fn address_words(address: IpAddr) -> [u32; 4] {
     std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|octet| octets[word * 4 + octet])))
 }
 
-/// `struct listener` of `bpf/kernel.h`.
+/// `struct listener` of `programs/kernel.h`.
 fn listener_key(address: SocketAddr) -> [u32; 5] {
     let [a, b, c, d] = address_words(address.ip());
     [a, b, c, d, u32::from(address.port().to_be())]

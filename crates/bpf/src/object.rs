@@ -1,4 +1,4 @@
-//! Loading of the objects under `bpf/`, and the memory that they share with this process.
+//! Loading of the objects under `programs/`, and the memory that they share with this process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use sys::shared::SharedArray;
 
 use crate::error::{BpfError, from_loader, system};
 
-/// An object under `bpf/`, with the purpose of its program.
+/// An object under `programs/`, with the purpose of its program.
 pub(crate) struct Object {
     /// The name of the object and of its program.
     pub name: &'static str,
@@ -32,7 +32,7 @@ macro_rules! object {
             purpose: $purpose,
             bytes: aya::include_bytes_aligned!(concat!(
                 env!("CARGO_MANIFEST_DIR"),
-                "/../../bpf/",
+                "/programs/",
                 $name,
                 ".o"
             )),

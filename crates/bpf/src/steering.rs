@@ -7,7 +7,7 @@
 //!            [alive, connections, weight, capacity] x workers <──────────────┘
 //! ```
 //!
-//! Owns `bpf/steer.c`, the assignment of listeners to workers, and the memory of the workers' reports. Leaves out the
+//! Owns `programs/steer.c`, the assignment of listeners to workers, and the memory of the workers' reports. Leaves out the
 //! workers' measurements, and starting and stopping them.
 //!
 //! A worker process opens the same memory from a descriptor ([`Workers::open`]) and needs no capability for it. The
@@ -32,7 +32,7 @@ use crate::object::{Loaded, Object, object};
 
 const STEER: Object = object!("steer", "steering at connect time");
 
-/// Maximum number of workers: `WORKERS` of `bpf/steer.c`.
+/// Maximum number of workers: `WORKERS` of `programs/steer.c`.
 pub const WORKERS: usize = 256;
 /// Maximum number of addresses of the workers: `GROUPS` there.
 pub const GROUPS: usize = 16;
@@ -58,7 +58,7 @@ const FULL: usize = 5;
 const UNSTEERED: usize = 6;
 const MIGRATED: usize = 7;
 
-/// The rule that chooses a worker; `enum schedule` of `bpf/steer.c`.
+/// The rule that chooses a worker; `enum schedule` of `programs/steer.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// The least product of weight and connections. The paper uses T_i as the weight.

@@ -1,6 +1,6 @@
 //! Redirection of packets to the addresses of a load generator, from a device straight into its AF_XDP sockets.
 //!
-//! Owns `bpf/xsk_redirect.c` and its link. The caller owns the sockets and their rings, and answers ARP requests and
+//! Owns `programs/xsk_redirect.c` and its link. The caller owns the sockets and their rings, and answers ARP requests and
 //! neighbour solicitations. The kernel gets the packets of a receive queue without a socket, and all packets that do
 //! not concern the network.
 
@@ -17,7 +17,7 @@ use crate::xdp::{self, Mode};
 
 const REDIRECT: Object = object!("xsk_redirect", "the af-xdp link");
 
-/// `QUEUES` of `bpf/xsk_redirect.c`.
+/// `QUEUES` of `programs/xsk_redirect.c`.
 pub const QUEUES: usize = 64;
 
 /// The redirecting program of one device. Dropping it detaches the program.

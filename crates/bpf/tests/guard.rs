@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, ip
 use sys::network::netlink::{Route, SocketDiagnostics};
 use sys::network::tun::Tun;
 
-/// `PLACES` of `bpf/guard.c`.
+/// `PLACES` of `programs/guard.c`.
 const PLACES: u64 = 1 << 16;
 
 /// No answer of a test takes longer.

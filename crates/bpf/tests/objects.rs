@@ -7,7 +7,7 @@ use std::path::Path;
 use base::Nanos;
 use sys::process::Program;
 
-/// The exit code of `bpf/build` without the pinned compiler.
+/// The exit code of `programs/build` without the pinned compiler.
 const NO_COMPILER: i32 = 3;
 
 fn names(folder: &Path, suffix: &str) -> BTreeSet<String> {
@@ -18,7 +18,7 @@ fn names(folder: &Path, suffix: &str) -> BTreeSet<String> {
 
 #[test]
 fn rebuilt_objects_equal_those_checked_in() {
-    let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf"));
+    let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/programs"));
     assert_eq!(names(sources, ".c"), names(sources, ".o"), "each source has its object");
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
@@ -38,6 +38,6 @@ fn rebuilt_objects_equal_those_checked_in() {
     for name in names(sources, ".o") {
         let object = format!("{name}.o");
         let same = fs::read(sources.join(&object)).unwrap() == fs::read(folder.path().join(&object)).unwrap();
-        assert!(same, "bpf/{object} is not what bpf/{name}.c gives: run bpf/build");
+        assert!(same, "programs/{object} is not what programs/{name}.c gives: run programs/build");
     }
 }

@@ -1,6 +1,26 @@
 //! `libfdm`: the C library of Liu and Chen, "A Scalable Locality-Aware Event Dispatching Mechanism for
 //! Network Servers", over [`dispatch::locality`]. That module names the deviations in polling the sets.
-//! `include/fdm.h` is the contract and describes each function; this crate implements it.
+//! `include/fdm.h` is the contract and describes each function; this crate implements it. C programs link the library that
+//! `install.sh` makes. The same calls from Rust:
+//!
+//! ```
+//! use std::io::Write;
+//! use std::os::fd::AsRawFd;
+//! use std::ptr::null_mut;
+//!
+//! let (reader, mut writer) = std::io::pipe()?;
+//! let interest = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+//! let mut event = fdm::FdmEvent { fd: -1, events: 0, payload: null_mut() };
+//! assert_eq!(fdm::fdm_start(), 0);
+//! // SAFETY: both pointers lead to values that live until the end of this example.
+//! assert_eq!(unsafe { fdm::fdm_reg_fd(&interest, 0) }, 0);
+//! writer.write_all(b"x")?;
+//! // SAFETY: there is room for one event.
+//! assert_eq!(unsafe { fdm::fdm_wait_event(&mut event, 1, -1) }, 1);
+//! assert_eq!((event.fd, event.events), (interest.fd, libc::POLLIN));
+//! assert_eq!(fdm::fdm_stop(), 0);
+//! # Ok::<_, std::io::Error>(())
+//! ```
 //!
 //! Owns the C border: pointers become values here and nowhere else, failures become -1 and errno, and no
 //! panic crosses the border. Owns no descriptors. Invariants: a process has one instance, as in the paper,

@@ -9,7 +9,7 @@ use sys::process::Program;
 
 /// Loads the guard's programs without asking first whether it may.
 fn load() -> Result<aya::Ebpf, aya::EbpfError> {
-    aya::Ebpf::load(aya::include_bytes_aligned!("../../../bpf/guard.o"))
+    aya::Ebpf::load(aya::include_bytes_aligned!("../../bpf/programs/guard.o"))
 }
 
 fn text(error: &dyn std::error::Error) -> String {

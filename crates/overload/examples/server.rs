@@ -1,6 +1,6 @@
 //! A minimal driver with overload control: a server with one loop and one small response.
 //!
-//!     cargo run --release -p overload --example server -- 127.0.0.1:8080 [BURN, such as 100us] [off]
+//!     cargo run --release -p inrush-overload --example server -- 127.0.0.1:8080 [BURN, such as 100us] [off]
 //!
 //! Prints each change of state, and its figures once a second. Ends on a signal.
 

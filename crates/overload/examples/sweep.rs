@@ -1,6 +1,6 @@
 //! Sweeps the constants of the law over simulated servers, and prints the table of decision 0017.
 //!
-//!     cargo run --release -p overload --example sweep [CONSTANT]
+//!     cargo run --release -p inrush-overload --example sweep [CONSTANT]
 //!
 //! Each line changes one constant from its chosen value. Columns are means over three seeds, onset included:
 //! goodput within 200 ms as a fraction of the capacity, and in brackets the 99th percentile of answered

@@ -1,6 +1,6 @@
 //! The control of a foreign listener in simulation: its promises to clients and to the server.
 //!
-//! Every test prints its seed and its figures: `cargo test -p overload --test foreign -- --nocapture`.
+//! Every test prints its seed and its figures: `cargo test -p inrush-overload --test foreign -- --nocapture`.
 
 mod foreign_simulation;
 

@@ -1,6 +1,6 @@
 //! The law in simulation: its promises to clients, at every load.
 //!
-//! Every test prints its seed and its figures: `cargo test -p overload --test law -- --nocapture`.
+//! Every test prints its seed and its figures: `cargo test -p inrush-overload --test law -- --nocapture`.
 
 mod simulation;
 

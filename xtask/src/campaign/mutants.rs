@@ -20,16 +20,16 @@ use crate::test_bed::TICK;
 
 /// The crates whose tests must notice a mutant, with the files that are mutated and the part that must be caught.
 const GOALS: [Goal; 12] = [
-    Goal { krate: "overload", files: None, caught_least: 0.97 },
-    Goal { krate: "http-semantics", files: None, caught_least: 0.97 },
-    Goal { krate: "http1", files: None, caught_least: 0.97 },
-    Goal { krate: "http2", files: None, caught_least: 0.97 },
+    Goal { krate: "inrush-overload", files: None, caught_least: 0.97 },
+    Goal { krate: "inrush-http-semantics", files: None, caught_least: 0.97 },
+    Goal { krate: "inrush-http1", files: None, caught_least: 0.97 },
+    Goal { krate: "inrush-http2", files: None, caught_least: 0.97 },
     Goal { krate: "statistics", files: None, caught_least: 0.97 },
     Goal { krate: "analysis", files: None, caught_least: 0.97 },
     Goal { krate: "tls", files: None, caught_least: 0.97 },
-    Goal { krate: "usertcp", files: None, caught_least: 0.97 },
+    Goal { krate: "inrush-usertcp", files: None, caught_least: 0.97 },
     Goal { krate: "experiment", files: None, caught_least: 0.97 },
-    Goal { krate: "dispatch", files: None, caught_least: 0.97 },
+    Goal { krate: "inrush-dispatch", files: None, caught_least: 0.97 },
     Goal { krate: "site", files: None, caught_least: 0.90 },
     Goal { krate: "load", files: Some("crates/load/src/measurement/**"), caught_least: 0.90 },
 ];

@@ -9,7 +9,7 @@ use crate::address_octets;
 use crate::error::BpfError;
 use crate::object::Loaded;
 
-/// `EXEMPT_NETWORKS` of `bpf/admission.h`.
+/// `EXEMPT_NETWORKS` of `programs/admission.h`.
 const NETWORKS: usize = 256;
 /// Bits before an IPv4 address that is mapped into IPv6.
 const MAPPED_BITS: u32 = 96;

@@ -1,6 +1,6 @@
 //! The connections that the kernel drops at their final ACK.
 //!
-//! Owns `bpf/final_ack.c` and its link to the kernel's trace point. Counts on the whole machine. Needs the kernel's own
+//! Owns `programs/final_ack.c` and its link to the kernel's trace point. Counts on the whole machine. Needs the kernel's own
 //! type information (CONFIG_DEBUG_INFO_BTF) and CAP_PERFMON, which root has.
 
 use std::sync::atomic::{AtomicU64, Ordering};

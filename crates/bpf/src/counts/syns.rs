@@ -1,6 +1,6 @@
 //! The SYNs that arrive at devices, those that the kernel drops among them.
 //!
-//! Owns `bpf/syns.c` and its links to traffic control at the ingress. A packet that passes two of the devices counts twice.
+//! Owns `programs/syns.c` and its links to traffic control at the ingress. A packet that passes two of the devices counts twice.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};

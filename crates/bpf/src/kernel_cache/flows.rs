@@ -7,9 +7,9 @@ use base::Nanos;
 use super::{Answer, ObjectId};
 use crate::address_octets;
 
-/// `struct tuple` of `bpf/tcp_segment.h`.
+/// `struct tuple` of `programs/tcp_segment.h`.
 pub(super) type Key = [u8; 36];
-/// `struct flow` of `bpf/cache_memory.h`, which begins with the times of its last packet and its last answer.
+/// `struct flow` of `programs/cache_memory.h`, which begins with the times of its last packet and its last answer.
 pub(super) type Value = [u8; 176];
 
 /// The key of a connection.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use base::Nanos;
 use sys::shared::SharedArray;
 
-/// `PIECE` of `bpf/cache_memory.h`, in bytes.
+/// `PIECE` of `programs/cache_memory.h`, in bytes.
 const PIECE: usize = 448;
 /// `PIECES` there.
 const PIECES: usize = 35;

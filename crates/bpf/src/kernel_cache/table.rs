@@ -10,7 +10,7 @@ use words::version;
 
 use super::object::{ObjectId, word};
 
-/// `REQUEST_WORDS` of `bpf/cache_memory.h`.
+/// `REQUEST_WORDS` of `programs/cache_memory.h`.
 const REQUEST_WORDS: usize = 64;
 /// The longest request, in bytes.
 pub const LONGEST_REQUEST: usize = REQUEST_WORDS * 8;

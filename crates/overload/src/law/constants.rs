@@ -1,7 +1,7 @@
 //! The numbers of the law; most are multiples of the one setting, the target delay.
 //!
 //! The sweep in `docs/decisions/0017-the-accept-queue-is-bounded-by-time.md` chose them.
-//! `cargo run --release -p overload --example sweep` repeats it.
+//! `cargo run --release -p inrush-overload --example sweep` repeats it.
 
 /// The constants of the law. Times are in target delays, so that one setting moves all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
