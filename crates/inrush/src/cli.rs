@@ -40,8 +40,8 @@ pub use lab::{
 };
 #[cfg(feature = "load")]
 pub use load::{
-    Client, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output, OutputTo, RequestFlags, Stack,
-    WatchFlags,
+    Client, LoadCalibrateFlags, LoadCommand, LoadCompareFlags, LoadFlags, LoadReportFlags, Output, OutputTo,
+    Stack, WatchFlags,
 };
 pub use manual::{CompletionsFlags, ManFlags};
 pub use prepare::{ImportCommand, ImportFlags, PasswordFlags, PrecompressFlags};

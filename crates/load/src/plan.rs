@@ -215,7 +215,7 @@ impl Plan {
         (peak.0 > clean.0).then(|| {
             format!(
                 "The run asks for {:.0} sessions a second, but the clean rate of this machine is {:.0} (inrush load \
-                 --calibrate): above it the generator distorts the result.",
+                 calibrate): above it the generator distorts the result.",
                 peak.0, clean.0
             )
         })

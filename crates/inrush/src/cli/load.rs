@@ -47,55 +47,6 @@ pub enum Stack {
     User,
 }
 
-/// The settings of a run that `--calibrate` chooses itself or has no use for.
-const NOT_CALIBRATED: [&str; 45] = [
-    "urls",
-    "rate",
-    "duration",
-    "warmup",
-    "client",
-    "sockets",
-    "connections",
-    "arrivals",
-    "population",
-    "workload",
-    "requests_per_connection",
-    "think",
-    "method",
-    "header",
-    "body",
-    "requests",
-    "data",
-    "follow",
-    "retry",
-    "connect_timeout",
-    "request_timeout",
-    "close",
-    "connect_to",
-    "resolve",
-    "ipv4",
-    "ipv6",
-    "ca",
-    "insecure",
-    "sni",
-    "cert",
-    "tls_version",
-    "handshakes",
-    "key_exchange",
-    "expect_status",
-    "expect_length",
-    "expect_digest",
-    "deadline",
-    "fail_if",
-    "hdr",
-    "prometheus",
-    "otlp",
-    "processes",
-    "source_net",
-    "source_ip",
-    "seed",
-];
-
 /// The short help of `--rate`.
 const RATE_HELP: &str = "Average rate of new sessions a second; a session is one connection [default: 100]";
 
@@ -142,7 +93,7 @@ pub struct LoadFlags {
     pub command: Option<LoadCommand>,
 
     /// URLs to request, all of one server; each request takes one at random
-    #[arg(required_unless_present = "calibrate", value_name = "URL")]
+    #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Url>,
 
     #[arg(long, short, value_name = "RATE", help = RATE_HELP, long_help = rate_long_help(), help_heading = LOAD)]
@@ -174,7 +125,7 @@ pub struct LoadFlags {
     /// A rush amid --rate: PEAK,TIME such as 1k,5s; the summary tells whether the server recovers, and after what time
     ///
     /// The run has 10 s at --rate, TIME at PEAK, and 30 s at --rate again. Other steps: --arrivals steps:100x10s,1kx5s,100x30s.
-    #[arg(long, value_name = "PEAK,TIME", conflicts_with_all = ["arrivals", "duration", "calibrate"], help_heading = LOAD)]
+    #[arg(long, value_name = "PEAK,TIME", conflicts_with_all = ["arrivals", "duration"], help_heading = LOAD)]
     pub spike: Option<Spike>,
 
     /// Clients beside the measured load; repeatable: idle:N, hot:N, cold:N, slow-read:N,BYTES/s, slow-send:N,BYTES/s
@@ -276,21 +227,12 @@ pub struct LoadFlags {
     #[arg(long, value_name = "N", default_value = "1", help_heading = GENERATOR, hide_short_help = true)]
     pub seed: Seed,
 
-    /// Measure and keep the clean rate of this machine, with --threads; no URL
-    ///
-    /// The clean rate is the highest rate at which the generator sends everything on time with CPU time to spare. At
-    /// that rate a second process adds nothing. inrush load measures it against its own listener on 127.0.0.1 in about
-    /// 20 s, and keeps it in $XDG_STATE_HOME/inrush/clean-rate.json. --stack user has a clean rate of its own, over TUN.
-    /// Later runs above the clean rate are reported as generator-limited.
-    #[arg(long, conflicts_with_all = NOT_CALIBRATED, help_heading = GENERATOR, hide_short_help = true)]
-    pub calibrate: bool,
-
     /// Allow populations, and more than 100 requests a second, retries included, to a public address
     #[arg(long, help_heading = GENERATOR, hide_short_help = true)]
     pub i_own_this_server: bool,
 
     /// Send no request; print the schedule, and the descriptors and ports that the run needs
-    #[arg(long, conflicts_with = "calibrate", help_heading = GENERATOR, hide_short_help = true)]
+    #[arg(long, help_heading = GENERATOR, hide_short_help = true)]
     pub dry_run: bool,
 
     /// Read settings from a TOML file; flags override it
@@ -372,6 +314,44 @@ pub enum LoadCommand {
     Compare(LoadCompareFlags),
     /// Write a stored result in other formats
     Report(LoadReportFlags),
+    /// Measure and keep the clean rate of this machine
+    ///
+    /// The clean rate is the highest rate at which the generator sends everything on time with CPU time to spare. At
+    /// that rate a second process adds nothing. The target is a listener of this program on 127.0.0.1, and the search takes
+    /// about 20 s. The rate is kept in $XDG_STATE_HOME/inrush/clean-rate.json, that of --stack user in another file beside
+    /// it. Later runs above the clean rate are reported as generator-limited.
+    Calibrate(LoadCalibrateFlags),
+}
+
+impl LoadCommand {
+    /// The task's name on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            LoadCommand::Compare(_) => "compare",
+            LoadCommand::Report(_) => "report",
+            LoadCommand::Calibrate(_) => "calibrate",
+        }
+    }
+}
+
+/// The flags of `inrush load calibrate`.
+#[derive(Args, Debug)]
+pub struct LoadCalibrateFlags {
+    /// Number of engine threads
+    #[arg(long, value_name = "N", default_value = "1", value_parser = from_one_up::<NonZeroU32>)]
+    pub threads: NonZeroU32,
+
+    /// TCP of the connections: kernel sockets, or in user space over TUN, which needs CAP_NET_ADMIN
+    #[arg(long, value_name = "STACK", default_value = "kernel")]
+    pub stack: Stack,
+
+    /// CPUs that receive the packets of --stack user; by default all that the threads leave
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub server_cpus: Option<CpuList>,
+
+    /// Output format
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: TextOrJson,
 }
 
 /// The flags of `inrush load compare`.

@@ -31,33 +31,31 @@ use record::{LoadResult, Verdict};
 use sys::process::Program;
 use sys::say;
 
-use crate::cli::{Client, LoadCommand, LoadFlags, Output, OutputTo, RequestFlags, Stack, WatchFlags};
+use crate::cli::{Client, LoadCommand, LoadFlags, Output, OutputTo, Stack, WatchFlags};
 use crate::exit::Exit;
 pub use calibrate::{Generator, state_folder};
 pub use facilities::findings;
 pub use full_listener::FullListener;
+use placement::{Placed, place};
 pub use stopping::stop_at_signal;
 use watch::Watcher;
 
 /// Default number of clients of a closed loop, as wrk users expect.
 const CLOSED_CLIENTS: NonZeroU32 = NonZeroU32::new(64).expect("64 is not 0");
 
-/// Carries out the task of the flags: a run, a dry run, a calibration, or a comparison of two results. Other
-/// processes of a run are started with `arguments`.
+/// Carries out the task of the flags: a run, a dry run, or one of the other commands. Other processes of a run are started
+/// with `arguments`.
 pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let flags = flags.with_spike()?;
     match flags.command {
         Some(LoadCommand::Compare(flags)) => return compare::run(&flags),
         Some(LoadCommand::Report(flags)) => return outputs::report(&flags),
+        Some(LoadCommand::Calibrate(flags)) => return calibrate::run(&flags),
         None => {}
     }
     check_stack(&flags)?;
-    check_http2(&flags)?;
+    flags.request.check()?;
     check_cleartext(flags.tls.first_setting(), &flags.urls)?;
-    if flags.calibrate {
-        text_or_json("--calibrate", &flags.output)?;
-        return calibrate::run(&flags);
-    }
     if let Some(assignment) = flags.part {
         return run_assignment(flags, assignment);
     }
@@ -70,7 +68,14 @@ pub fn run(flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
 fn plan(flags: LoadFlags) -> Result<(), Exit> {
     let mut outputs = flags.output.clone();
     outputs.retain(|output| output.file.is_none());
-    let output = if outputs.is_empty() { Output::Text } else { text_or_json("--dry-run", &outputs)? };
+    let output = match outputs[..] {
+        [] => Output::Text,
+        [OutputTo { form: form @ (Output::Text | Output::Json), .. }] => form,
+        _ => {
+            let why = "--dry-run has no series to write; expected --output text or json";
+            return Err(Exit::Usage(why.to_owned()));
+        }
+    };
     dry_run::print(&prepare(flags)?, output)
 }
 
@@ -90,7 +95,7 @@ fn prepare(flags: LoadFlags) -> Result<Plan, Exit> {
 /// Offers load, prints the result, and judges it.
 fn offer(mut flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let mut arguments = arguments.to_vec();
-    let placed = placement::place(&mut flags)?;
+    let placed = choose_cpus(&mut flags)?;
     if let Some(cpus) = flags.server_cpus.as_ref().filter(|_| flags.has_chosen_cpus) {
         // The processes of a run do not choose again.
         arguments.insert(2, format!("--server-cpus={cpus}").into());
@@ -98,8 +103,19 @@ fn offer(mut flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let outputs = Outputs::of(&flags)?;
     let plan = prepare(flags)?;
     outputs.check_names(&plan)?;
-    placed.iter().for_each(|remark| say!("inrush: {remark}"));
+    placed.iter().for_each(|placed| say!("inrush: {}", placed.remark));
     outputs.watch(&plan, |observer, stop| carry_out(&plan, &arguments, observer, stop))
+}
+
+/// Chooses the CPUs of TCP in user space over TUN, unless the user has.
+fn choose_cpus(flags: &mut LoadFlags) -> Result<Option<Placed>, Exit> {
+    let is_over_tun = flags.stack == Stack::User && matches!(flags.link, None | Some(Link::Tun));
+    if !is_over_tun || flags.server_cpus.is_some() {
+        return Ok(None);
+    }
+    let placed = place(flags.threads)?;
+    (flags.has_chosen_cpus, flags.server_cpus) = (placed.server.is_some(), placed.server.clone());
+    Ok(Some(placed))
 }
 
 /// Offers load from the agents of a fleet, which `carry_out` leads.
@@ -110,7 +126,7 @@ pub fn offer_from_fleet(
 ) -> Result<(), Exit> {
     let flags = flags.with_spike()?;
     check_fleet(&flags)?;
-    check_http2(&flags)?;
+    flags.request.check()?;
     check_cleartext(flags.tls.first_setting(), &flags.urls)?;
     check_rate(&flags)?;
     let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags)? };
@@ -203,8 +219,7 @@ impl Outputs {
 /// Refuses settings that belong to one machine.
 fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
     let settings = [
-        ("compare", flags.command.is_some()),
-        ("--calibrate", flags.calibrate),
+        (flags.command.as_ref().map_or("", LoadCommand::name), flags.command.is_some()),
         ("--dry-run", flags.dry_run),
         ("--part", flags.part.is_some()),
         ("--client s-client-pair", flags.client == Client::Pair),
@@ -293,52 +308,28 @@ fn check_times(flags: &LoadFlags) -> Result<(), Exit> {
     )))
 }
 
-/// Refuses output formats that only a run can fill.
-fn text_or_json(task: &str, outputs: &[OutputTo]) -> Result<Output, Exit> {
-    match outputs {
-        [OutputTo { form: form @ (Output::Text | Output::Json), file: None }] => Ok(*form),
-        _ => Err(Exit::Usage(format!("{task} has no series to write; expected --output text or json"))),
-    }
-}
-
 /// Tells whether each interval is written to standard output during the run.
 fn tells_points(outputs: &[OutputTo]) -> bool {
     outputs.contains(&OutputTo { form: Output::Ndjson, file: None })
 }
 
+/// Why the kernel's stack refuses a setting.
+const ONLY_USER: &str = "is for TCP in user space; add --stack user";
+
 /// Refuses settings of one TCP stack that the other would silently ignore.
 fn check_stack(flags: &LoadFlags) -> Result<(), Exit> {
-    let only_user = "is for TCP in user space; add --stack user";
     match flags {
         LoadFlags { stack: Stack::Kernel, link: Some(link), .. } => {
-            Err(Exit::Usage(format!("--link {link} {only_user}")))
+            Err(Exit::Usage(format!("--link {link} {ONLY_USER}")))
         }
         LoadFlags { stack: Stack::Kernel, source_net: Some(net), .. } => {
-            Err(Exit::Usage(format!("--source-net {net} {only_user}")))
+            Err(Exit::Usage(format!("--source-net {net} {ONLY_USER}")))
         }
         LoadFlags { stack: Stack::Kernel, server_cpus: Some(_), .. } => {
-            Err(Exit::Usage(format!("--server-cpus {only_user}")))
+            Err(Exit::Usage(format!("--server-cpus {ONLY_USER}")))
         }
-        LoadFlags { link: Some(link @ Link::AfXdp(_)), calibrate: true, .. } => Err(Exit::Usage(format!(
-            "--calibrate has its own server in this network namespace; leave --link {link} out"
-        ))),
         _ => Ok(()),
     }
-}
-
-/// Refuses settings of HTTP/2 without it, and a calibration, which measures HTTP/1.1.
-fn check_http2(flags: &LoadFlags) -> Result<(), Exit> {
-    let setting = match &flags.request {
-        RequestFlags { http2: true, .. } => "--http2".to_owned(),
-        RequestFlags { streams: Some(streams), .. } => format!("--streams {streams}"),
-        _ => return Ok(()),
-    };
-    if flags.calibrate {
-        return Err(Exit::Usage(format!(
-            "--calibrate measures the clean rate of HTTP/1.1; leave {setting} out"
-        )));
-    }
-    flags.request.check()
 }
 
 /// Refuses a setting of TLS for a server in cleartext.

@@ -27,7 +27,7 @@ const PAGES: [(&str, usize); 6] = [
 const FUNCTION: &str = r#"
 inrush() {
     case "$*" in
-        "load compare"* | "load report"* | *--calibrate* | *--dry-run* | capacity*) "$PROGRAM" "$@" ;;
+        "load compare"* | "load report"* | "load calibrate"* | *--dry-run* | capacity*) "$PROGRAM" "$@" ;;
         load*) "$PROGRAM" "$@" --dry-run ;;
     esac
 }

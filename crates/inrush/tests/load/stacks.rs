@@ -159,9 +159,9 @@ fn settings_of_the_other_stack_are_refused() {
     refused(&["load", url, "--stack=user", "--source-ip=127.0.0.2"], 2, &["expected --source-net"]);
     refused(&["load", url, "--stack=user", "--client=s-client-pair"], 2, &["cannot change their process"]);
     refused(
-        &["load", "--calibrate", "--stack=user", "--link=af-xdp:eth0"],
+        &["load", "calibrate", "--stack=user", "--link=af-xdp:eth0"],
         2,
-        &["leave --link af-xdp:eth0 out"],
+        &["unexpected argument '--link'"],
     );
     refused(
         &["load", "http://192.0.2.1/", "--i-own-this-server", "--stack=user", "--server-cpus=0"],

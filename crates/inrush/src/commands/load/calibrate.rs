@@ -1,4 +1,4 @@
-//! `inrush load --calibrate`: measures the clean rate of this machine, prints it and keeps it.
+//! `inrush load calibrate`: measures the clean rate of this machine, prints it and keeps it.
 //!
 //! The target is a [`FullListener`] of this process. Kernel sockets and TCP in user space have a clean rate each.
 
@@ -17,10 +17,11 @@ use record::{LoadResult, Manifest, TopologyKind};
 use stage::topology::Topology;
 
 use super::full_listener::FullListener;
+use super::placement::{Placed, place};
 use super::stopping::stop_at_signal;
 use super::summary::rate;
-use super::{carry_out, configuration, exit, text_or_json};
-use crate::cli::{Cli, Command, CpuList, LoadFlags, Output, Stack};
+use super::{ONLY_USER, carry_out, configuration, exit};
+use crate::cli::{Cli, Command, CpuList, LoadCalibrateFlags, LoadFlags, Stack};
 use crate::exit::Exit;
 use crate::output;
 
@@ -42,6 +43,8 @@ pub struct Generator {
     threads: u32,
     stack: Stack,
     server_cpus: Option<CpuList>,
+    /// True if the program has chosen the server's CPUs.
+    has_chosen_cpus: bool,
     /// The flags of a stack with a link to another network namespace, in place of `stack` alone.
     link: Vec<String>,
 }
@@ -51,6 +54,25 @@ impl Generator {
     pub fn of(flags: &LoadFlags) -> Generator {
         let LoadFlags { threads, stack, server_cpus, .. } = flags;
         Generator { threads: threads.get(), server_cpus: server_cpus.clone(), ..Generator::of_stack(*stack) }
+    }
+
+    /// The generator to calibrate. Over TUN it gets CPUs of its own, as in a run.
+    fn placed(flags: &LoadCalibrateFlags) -> Result<Generator, Exit> {
+        let LoadCalibrateFlags { threads, stack, server_cpus, .. } = flags;
+        let generator = Generator {
+            threads: threads.get(),
+            server_cpus: server_cpus.clone(),
+            ..Generator::of_stack(*stack)
+        };
+        match (stack, server_cpus) {
+            (Stack::Kernel, Some(_)) => Err(Exit::Usage(format!("--server-cpus {ONLY_USER}"))),
+            (Stack::User, None) => {
+                let Placed { server, remark } = place(*threads)?;
+                sys::say!("inrush: {remark}");
+                Ok(Generator { has_chosen_cpus: server.is_some(), server_cpus: server, ..generator })
+            }
+            _ => Ok(generator),
+        }
     }
 
     /// A generator over kernel sockets.
@@ -64,7 +86,7 @@ impl Generator {
     }
 
     fn of_stack(stack: Stack) -> Generator {
-        Generator { threads: 1, stack, server_cpus: None, link: Vec::new() }
+        Generator { threads: 1, stack, server_cpus: None, has_chosen_cpus: false, link: Vec::new() }
     }
 
     /// Its TCP, as the record names it.
@@ -78,8 +100,8 @@ impl Generator {
 }
 
 /// Measures, prints and stores the clean rate.
-pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
-    let generator = Generator::of(flags);
+pub fn run(flags: &LoadCalibrateFlags) -> Result<(), Exit> {
+    let generator = Generator::placed(flags)?;
     let listener = listen(LOCALHOST)?;
     let (stop, threads) = (stop_at_signal()?, generator.threads);
     let offer = |per_s: f64, processes: u32| step(&listener, &generator, per_s, processes, &stop);
@@ -93,7 +115,7 @@ pub fn run(flags: &LoadFlags) -> Result<(), Exit> {
         trials,
         manifest,
     };
-    print(&found, text_or_json("--calibrate", &flags.output)?)?;
+    output::result("the result", flags.output, &found, || text(&found))?;
     if clean_per_s <= 0.0 {
         return Err(Exit::GeneratorLimited(
             "no rate is clean here: the machine is too busy, or too small".to_owned(),
@@ -148,9 +170,10 @@ fn step(
     stop: &Stop,
 ) -> Result<Offered, Exit> {
     let arguments = arguments(listener.address()?, generator, per_s, processes);
-    let Command::Load(flags) = Cli::try_parse_from(&arguments)?.command else {
+    let Command::Load(mut flags) = Cli::try_parse_from(&arguments)?.command else {
         unreachable!("the arguments are those of load")
     };
+    flags.has_chosen_cpus = generator.has_chosen_cpus;
     let plan = ::load::prepare(configuration(*flags)).map_err(exit)?;
     let before = listener.dropped()?;
     let arguments: Vec<_> = arguments.iter().map(Into::into).collect();
@@ -162,7 +185,7 @@ fn step(
 }
 
 fn arguments(address: SocketAddr, generator: &Generator, per_s: f64, processes: u32) -> Vec<String> {
-    let Generator { threads, stack, server_cpus, link } = generator;
+    let Generator { threads, stack, server_cpus, link, .. } = generator;
     let stack = match stack {
         _ if !link.is_empty() => None,
         Stack::Kernel => Some("--stack=kernel".to_owned()),
@@ -192,13 +215,6 @@ fn offered(result: &LoadResult, arrived: u32) -> Offered {
         lateness_p99_ns: result.lateness_ns.p99,
         generator_cpu: result.generator_cpu,
         kept_up: result.verdict.is_valid(),
-    }
-}
-
-fn print(found: &CleanRate, form: Output) -> Result<(), Exit> {
-    match form {
-        Output::Json => output::json("the result", found),
-        _ => output::text("the result", &text(found)),
     }
 }
 
@@ -260,7 +276,36 @@ fn keep(found: &CleanRate, stack: Stack) -> Result<(), Exit> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use super::super::choose_cpus;
     use super::*;
+    use crate::cli::LoadCommand;
+
+    fn load_flags(arguments: &[&str]) -> Box<LoadFlags> {
+        match Cli::try_parse_from(["inrush", "load"].iter().chain(arguments)).unwrap().command {
+            Command::Load(flags) => flags,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn calibrated_stack_is_that_of_a_run() {
+        // Each ties a thread to the CPUs that it chooses.
+        let calibrated = thread::spawn(|| {
+            let Some(LoadCommand::Calibrate(flags)) = load_flags(&["calibrate", "--stack=user"]).command
+            else {
+                panic!("calibrate is another command");
+            };
+            Generator::placed(&flags).unwrap().tcp()
+        });
+        let run = thread::spawn(|| {
+            let mut flags = load_flags(&["http://127.0.0.1/", "--stack=user"]);
+            choose_cpus(&mut flags).unwrap();
+            Generator::of(&flags).tcp()
+        });
+        assert_eq!(calibrated.join().unwrap(), run.join().unwrap());
+    }
 
     #[test]
     fn the_flags_of_a_step_are_flags() {

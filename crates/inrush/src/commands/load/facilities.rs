@@ -19,7 +19,7 @@ fn by_kernel() -> Finding {
     let what = "load by the kernel";
     match kept(&Generator::of_kernel(1)) {
         Some(kept) => finding(what, format!("{:.0} connects/s from one thread", kept.clean_per_s), None),
-        None => finding(what, "not measured: inrush load --calibrate", None),
+        None => finding(what, "not measured: inrush load calibrate", None),
     }
 }
 

@@ -4,30 +4,34 @@
 //! Without `--server-cpus` the generator therefore keeps as many CPUs as it has threads, and has the receive work done on
 //! the others.
 
-use ::load::Link;
+use std::num::NonZeroU32;
 
-use crate::cli::{CpuList, LoadFlags, Stack};
+use crate::cli::CpuList;
 use crate::exit::Exit;
 
-/// Ties this process to CPUs of its own and names the others as the server's. Returns a sentence that says so, or warns
-/// where no CPU is left; `None` if there is nothing to choose.
+/// What became of the choice.
+pub struct Placed {
+    /// The CPUs that are left to the server, if any are.
+    pub server: Option<CpuList>,
+    /// Names the CPUs of both, or warns that the server has none.
+    pub remark: String,
+}
+
+/// Ties this process to as many CPUs as it has threads, unless these are all.
 ///
 /// # Errors
 /// [`Exit::Failed`] if the kernel refuses the CPUs.
-pub fn place(flags: &mut LoadFlags) -> Result<Option<String>, Exit> {
-    let is_over_tun = matches!(flags.link, None | Some(Link::Tun));
-    if flags.stack != Stack::User || !is_over_tun || flags.server_cpus.is_some() {
-        return Ok(None);
-    }
+pub fn place(threads: NonZeroU32) -> Result<Placed, Exit> {
     let failed = |error| Exit::Failed(format!("cannot choose CPUs: {error}; choose them with --server-cpus"));
     let allowed = sys::cpu::allowed().map_err(failed)?;
-    let threads = flags.threads.get() as usize;
+    let threads = threads.get() as usize;
     if allowed.len() <= threads {
-        return Ok(Some(format!(
+        let remark = format!(
             "no CPU is left for the server's receive work ({} for {threads} threads): the generator does it, and an \
              overload costs the server too little; use fewer --threads, or a machine with more CPUs",
             allowed.len()
-        )));
+        );
+        return Ok(Placed { server: None, remark });
     }
     let (server, own) = allowed.split_at(allowed.len() - threads);
     sys::cpu::pin(own).map_err(failed)?;
@@ -36,6 +40,5 @@ pub fn place(flags: &mut LoadFlags) -> Result<Option<String>, Exit> {
         "the generator has CPU {own}, and the kernel does the server's receive work on CPU {server}; --server-cpus \
          chooses others"
     );
-    (flags.has_chosen_cpus, flags.server_cpus) = (true, Some(server));
-    Ok(Some(remark))
+    Ok(Placed { server: Some(server), remark })
 }
