@@ -9,12 +9,13 @@
 //! The modules, from the bottom up:
 //!
 //! - `terms`, and `choices`, a module for each thing that the user chooses.
-//! - The whole: `config`, and `settings`, which takes it to another machine.
+//! - The whole: `config`, `description`, which has it as texts, and `settings`, which takes it to another machine.
 //! - The plan: `requests` encodes the workload, `preflight` checks and works out, `outline` sums up, `round_trip`
 //!   warns of a connect timeout that is too short.
 
 pub mod choices;
 pub(crate) mod config;
+mod description;
 pub(crate) mod outline;
 pub mod preflight;
 pub(crate) mod requests;

@@ -1,6 +1,5 @@
 //! The configuration of a run, in types that leave few checks to [`crate::prepare`].
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -78,17 +77,6 @@ pub enum Stack {
         /// False if a run without these CPUs is better than none: the kernel may refuse to steer.
         must_steer: bool,
     },
-}
-
-impl Stack {
-    /// The settings by name, as [`Config::describe`] has them.
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        let Stack::User { link, net, server_cpus, .. } = self else { return Vec::new() };
-        let mut settings = vec![("stack", "user".to_owned()), ("link", link.to_string())];
-        settings.extend(net.map(|net| ("source_net", net.to_string())));
-        settings.extend(joined(server_cpus, ",").map(|cpus| ("server_cpus", cpus)));
-        settings
-    }
 }
 
 /// The link that carries the packets of TCP in user space.
@@ -173,29 +161,6 @@ pub enum Client {
         /// The number of clients of all threads together.
         clients: NonZeroU32,
     },
-}
-
-impl Client {
-    /// The settings as text.
-    fn describe(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Client::SClient { rate, arrivals, sockets } => {
-                let rate = (!arrivals.has_own_rate()).then(|| ("rate", rate.to_string()));
-                let always = [
-                    ("client", "s-client".to_owned()),
-                    ("arrivals", arrivals.to_string()),
-                    ("sockets", sockets.to_string()),
-                ];
-                always.into_iter().chain(rate).collect()
-            }
-            Client::Pending { connects } => {
-                vec![("client", "s-client".to_owned()), ("sockets", connects.to_string())]
-            }
-            Client::Closed { clients } => {
-                vec![("client", "closed".to_owned()), ("sockets", clients.to_string())]
-            }
-        }
-    }
 }
 
 /// The configuration of one run.
@@ -338,73 +303,6 @@ impl Config {
             Client::Pending { .. } | Client::Closed { .. } => None,
         }
     }
-
-    /// Every setting as text, for the manifest.
-    pub fn describe(&self) -> BTreeMap<String, String> {
-        let always = [
-            ("urls", joined(&self.urls, " ").unwrap_or_default()),
-            ("threads", self.threads.to_string()),
-            ("processes", self.processes.to_string()),
-            ("close", self.close.to_string()),
-            ("duration", self.duration.to_string()),
-            ("warmup", self.warmup.to_string()),
-            ("connect_timeout", self.connect_timeout.to_string()),
-            ("request_timeout", self.request_timeout.to_string()),
-            ("workload", self.workload.to_string()),
-            ("method", self.form.method().to_owned()),
-            ("retry", self.retry.to_string()),
-            ("expect_status", self.expected.status.to_string()),
-            ("seed", self.seed.to_string()),
-            ("interval", self.interval.to_string()),
-        ];
-        let given = [
-            ("client", (self.processes == Processes::Pair).then(|| "s-client-pair".to_owned())),
-            ("requests_per_connection", text(&self.requests_per_connection)),
-            ("connections", text(&self.connections)),
-            ("protocol", self.streams.map(|_| "HTTP/2".to_owned())),
-            ("streams", text(&self.streams)),
-            ("think", text(&self.think)),
-            ("expect_length", text(&self.expected.length)),
-            ("expect_digest", text(&self.expected.digest)),
-            ("deadline", text(&self.expected.deadline)),
-            ("requests", self.requests.as_ref().map(|file| file.path().display().to_string())),
-            (
-                "data",
-                self.data.as_ref().map(|file| format!("{} ({})", file.path().display(), self.data_order)),
-            ),
-            ("follow", self.follow.then(|| "true".to_owned())),
-            ("headers", joined(&self.form.fields, "; ")),
-            ("body", text(&self.form.body)),
-            ("populations", joined(&self.populations, " ")),
-            ("source_ip", text(&self.source)),
-            ("connect_to", joined(&self.addressing.connect_to, " ")),
-            ("resolve", joined(&self.addressing.resolve, " ")),
-            ("family", text(&self.addressing.family)),
-        ];
-        let mut settings: Vec<(&str, String)> = always.into_iter().chain(self.client.describe()).collect();
-        settings.extend(given.into_iter().filter_map(|(name, value)| Some((name, value?))));
-        if self.urls.iter().any(Url::is_secure) {
-            settings.push(("tls_trust", self.tls.trust.name()));
-            settings.push(("tls_resume", self.tls.resume.to_string()));
-            settings.push(("tls_key_exchange", self.tls.key_exchange.to_string()));
-            settings.extend(self.tls.version.map(|version| ("tls_version", version.to_string())));
-            settings.extend(self.tls.server_name.clone().map(|name| ("tls_server_name", name)));
-            let identity = self.tls.identity.as_ref();
-            settings.extend(identity.map(|own| ("tls_certificate", own.certificate.display().to_string())));
-        }
-        settings.extend(self.stack.describe());
-        settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-    }
-}
-
-fn text(value: &Option<impl ToString>) -> Option<String> {
-    value.as_ref().map(ToString::to_string)
-}
-
-/// The texts of a list, or `None` if it is empty.
-fn joined(list: &[impl ToString], between: &str) -> Option<String> {
-    let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
-    (!texts.is_empty()).then(|| texts.join(between))
 }
 
 /// The text is not a number of sockets.
