@@ -245,4 +245,62 @@ mod tests {
         check(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(33)), Err(ChunkError::Malformed));
         check(&format!("0\r\nA: {}\r\n\r\n", "b".repeat(5000)), Err(ChunkError::Malformed));
     }
+
+    /// The outcome of a text of these letters, read from left to right by the grammar of RFC 9112, 7.1.
+    fn outcome_of(text: &[u8], limit: u64) -> Result<(Vec<u8>, usize, bool), ChunkError> {
+        let (mut at, mut content) = (0, Vec::new());
+        let line_end = |at: usize| match &text[at..] {
+            [] | [b'\r'] => Ok(None),
+            [b'\r', b'\n', ..] => Ok(Some(at + 2)),
+            _ => Err(ChunkError::Malformed),
+        };
+        let incomplete = |content: Vec<u8>| Ok((content, text.len(), false));
+        loop {
+            let digits = text[at..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+            if digits == 0 && at < text.len() {
+                return Err(ChunkError::Malformed);
+            }
+            let size = text[at..at + digits]
+                .iter()
+                .fold(0, |size, digit| size * 16 + u64::from(char::from(*digit).to_digit(16).unwrap()));
+            let Some(data) = line_end(at + digits)? else { return incomplete(content) };
+            if content.len() as u64 + size > limit {
+                return Err(ChunkError::TooLarge);
+            }
+            if size == 0 {
+                // A name of a trailer needs a colon, which is none of the letters.
+                let name = text[data..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+                return match &text[data + name..] {
+                    [] => incomplete(content),
+                    _ if name > 0 => Err(ChunkError::Malformed),
+                    _ => Ok(line_end(data)?
+                        .map_or((content.clone(), text.len(), false), |end| (content, end, true))),
+                };
+            }
+            let end = data + size as usize;
+            content.extend_from_slice(&text[data..end.min(text.len())]);
+            if end > text.len() {
+                return incomplete(content);
+            }
+            let Some(next) = line_end(end)? else { return incomplete(content) };
+            at = next;
+        }
+    }
+
+    #[test]
+    fn every_short_text_is_read_by_the_grammar() {
+        const LETTERS: &[u8] = b"013x\r\n";
+        const LONGEST: u32 = 7;
+        for length in 0..=LONGEST {
+            for number in 0..LETTERS.len().pow(length) {
+                let letter = |place| LETTERS[number / LETTERS.len().pow(place) % LETTERS.len()];
+                let text: Vec<u8> = (0..length).map(letter).collect();
+                let expect = outcome_of(&text, 40);
+                for piece in [1, 2, 3, text.len().max(1)] {
+                    let found = decode(&text, piece, 40);
+                    assert_eq!(found, expect, "{:?} in pieces of {piece}", text.escape_ascii().to_string());
+                }
+            }
+        }
+    }
 }

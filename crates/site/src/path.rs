@@ -230,6 +230,49 @@ mod tests {
         assert_eq!(normalise("/..", true), Err(PathError::AboveRoot));
     }
 
+    /// The segments of a path, one after the other on a stack, and whether it asks for a directory.
+    fn segments_of(raw: &str, show_dot_files: bool) -> Result<(Vec<u8>, bool), PathError> {
+        let mut stack: Vec<Vec<u8>> = Vec::new();
+        let mut directory = true;
+        for segment in raw.strip_prefix('/').ok_or(PathError::Malformed)?.split('/') {
+            let (plain, escaped) = segment.split_once('%').unwrap_or((segment, ""));
+            let mut name = plain.as_bytes().to_vec();
+            for escape in escaped.split('%').filter(|_| segment.contains('%')) {
+                let (digits, rest) = escape.split_at_checked(2).ok_or(PathError::Malformed)?;
+                let byte = u8::from_str_radix(digits, 16).map_err(|_| PathError::Malformed)?;
+                if byte == 0 || byte == b'/' {
+                    return Err(PathError::Malformed);
+                }
+                name.push(byte);
+                name.extend_from_slice(rest.as_bytes());
+            }
+            directory = [&b""[..], b".", b".."].contains(&&name[..]);
+            match &name[..] {
+                b".." => drop(stack.pop().ok_or(PathError::AboveRoot)?),
+                _ if directory => {}
+                _ => stack.push(name),
+            }
+        }
+        let is_hidden = stack.iter().any(|name| name[0] == b'.');
+        if is_hidden && !show_dot_files { Err(PathError::Hidden) } else { Ok((stack.join(&b'/'), directory)) }
+    }
+
+    #[test]
+    fn every_short_path_is_resolved_as_on_a_stack() {
+        const LETTERS: &[u8] = b"/.%2eF0";
+        const LONGEST: u32 = 6;
+        for length in 0..=LONGEST {
+            for number in 0..LETTERS.len().pow(length) {
+                let letter = |place| char::from(LETTERS[number / LETTERS.len().pow(place) % LETTERS.len()]);
+                let raw: String = ['/'].into_iter().chain((0..length).map(letter)).collect();
+                for show in [true, false] {
+                    let found = normalise(&raw, show).map(|path| (path.relative, path.directory));
+                    assert_eq!(found, segments_of(&raw, show), "{raw}");
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn any_text_is_refused_or_stays_below_the_root(raw in "/?(\\PC|[/.%2eEfF\\\\]){0,40}", show: bool) {

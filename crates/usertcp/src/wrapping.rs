@@ -81,4 +81,25 @@ mod tests {
         assert!(due.is_due(Millis(0)) && due.is_due(Millis(7)));
         assert_eq!(Millis(7).since(Millis(u32::MAX)), 8);
     }
+
+    #[test]
+    fn order_is_that_of_the_distance() {
+        const HALF: u32 = 1 << 31;
+        let far = (0..HALF).step_by(65_521).chain(HALF - 300..HALF);
+        let distances: Vec<u32> = (0..300).chain(far).collect();
+        for (begin, distance) in [0, 1, HALF - 1, HALF, u32::MAX]
+            .into_iter()
+            .flat_map(|begin| distances.iter().map(move |distance| (begin, *distance)))
+        {
+            let (begin, end) = (Seq(begin), Seq(begin) + distance);
+            assert_eq!(
+                (begin.is_before(end), end.is_before(begin)),
+                (distance > 0, false),
+                "{begin:?} {end:?}"
+            );
+            assert_eq!(end.since(begin), distance);
+            let (early, late) = (Millis(begin.0), Millis(end.0));
+            assert_eq!((early.is_due(late), late.is_due(early)), (true, distance == 0), "{early:?} {late:?}");
+        }
+    }
 }

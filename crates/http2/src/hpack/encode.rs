@@ -166,4 +166,15 @@ mod tests {
         let expect = [&[NO_TABLE, 0x88, 8, 3][..], b"418", &[8, 3], b"100", &[0x0f, 13, 20]].concat();
         assert_eq!(block, [&expect[..], b"18446744073709551615"].concat());
     }
+
+    #[test]
+    fn every_integer_of_two_bytes_reads_back() {
+        for (prefix, value) in (4..=7).flat_map(|prefix| (0..=1 << 16).map(move |value| (prefix, value))) {
+            let mut bytes = Vec::new();
+            integer(value, prefix, &mut bytes);
+            let mut rest = &bytes[..];
+            let read = crate::hpack::integer(&mut rest, prefix);
+            assert!(read.is_ok_and(|read| read == value) && rest.is_empty(), "{value}: {bytes:x?}");
+        }
+    }
 }

@@ -207,4 +207,40 @@ mod tests {
         assert!(fields.too_long);
         assert!(fields.text.capacity() < 64 * 1024);
     }
+
+    /// The integer at the beginning of some bytes and its length, by the sum of RFC 7541, 5.1; `None` if it does not end
+    /// within the bytes or has too many.
+    fn sum_of(bytes: &[u8], prefix: u32) -> Option<(usize, usize)> {
+        let most = (1 << prefix) - 1;
+        let (first, others) = bytes.split_first()?;
+        let first = usize::from(*first) & most;
+        if first < most {
+            return Some((first, 1));
+        }
+        let last = others.iter().take(4).position(|byte| *byte < 0x80)?;
+        let digits = others[..=last].iter().rev();
+        let sum = digits.fold(0, |sum, digit| sum * 128 + usize::from(*digit & 0x7f));
+        Some((first + sum, last + 2))
+    }
+
+    #[test]
+    fn every_short_integer_is_the_sum_of_its_digits() {
+        const DIGITS: &[u8] = &[0x00, 0x01, 0x7f, 0x80, 0xff];
+        const MOST: u32 = 5;
+        for count in 0..=MOST {
+            for number in 0..DIGITS.len().pow(count) {
+                let digit = |place| DIGITS[number / DIGITS.len().pow(place) % DIGITS.len()];
+                let mut bytes: Vec<u8> = [0].into_iter().chain((0..count).map(digit)).collect();
+                for (first, prefix) in
+                    (0..=u8::MAX).flat_map(|first| (1..=8).map(move |prefix| (first, prefix)))
+                {
+                    bytes[0] = first;
+                    let mut rest = &bytes[..];
+                    let found =
+                        integer(&mut rest, prefix).ok().map(|value| (value, bytes.len() - rest.len()));
+                    assert_eq!(found, sum_of(&bytes, prefix), "{bytes:x?} with a prefix of {prefix} bits");
+                }
+            }
+        }
+    }
 }

@@ -183,4 +183,44 @@ mod tests {
             }
         }
     }
+
+    /// The selection of a field whose ranges lie so near to each other that all are joined.
+    fn joined_selection(set: &str, length: u64) -> Selection {
+        let elements: Vec<&str> = set.split(',').filter(|element| !element.is_empty()).collect();
+        let mut covered = Vec::new();
+        for element in &elements {
+            let number = |text: &str| (!text.is_empty()).then(|| text.parse::<u64>().unwrap());
+            let Some((first, last)) = element.split_once('-').filter(|(_, last)| !last.contains('-')) else {
+                return Selection::Ignored;
+            };
+            let asked = match (number(first), number(last)) {
+                (None, None) => return Selection::Ignored,
+                (Some(first), Some(last)) if first > last => return Selection::Ignored,
+                (None, Some(count)) => length.saturating_sub(count)..=u64::MAX,
+                (Some(first), last) => first..=last.unwrap_or(u64::MAX),
+            };
+            covered.extend((0..length).filter(|byte| asked.contains(byte)));
+        }
+        match (covered.iter().min(), covered.iter().max()) {
+            (Some(first), Some(last)) => Selection::Ranges(vec![*first..last + 1]),
+            _ if elements.is_empty() => Selection::Ignored,
+            _ => Selection::Unsatisfiable,
+        }
+    }
+
+    #[test]
+    fn every_short_field_selects_its_bytes() {
+        const LETTERS: &[u8] = b"015-,";
+        const LONGEST: u32 = 7;
+        for length in 0..=LONGEST {
+            for number in 0..LETTERS.len().pow(length) {
+                let letter = |place| char::from(LETTERS[number / LETTERS.len().pow(place) % LETTERS.len()]);
+                let set: String = (0..length).map(letter).collect();
+                for file in [0, 1, 5, 12] {
+                    let selected = select(format!("bytes={set}").as_bytes(), file);
+                    assert_eq!(selected, joined_selection(&set, file), "{set:?} of {file} bytes");
+                }
+            }
+        }
+    }
 }
