@@ -1,6 +1,7 @@
 //! Any bytes as a file of requests or of values; the property is in the tests of `load`, which also replay this target's
 //! corpus.
 #![no_main]
+#![allow(dead_code, reason = "the other property is another target's")]
 
 #[path = "../../crates/load/tests/support/mod.rs"]
 mod support;

@@ -1,6 +1,7 @@
-//! The property of files of requests and of data, which the tests and the fuzz target share, by path.
+//! The properties of files of requests and of data, and of orders, which the tests and the fuzz targets share, by path.
 
 use std::fs;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use base::PerSecond;
@@ -37,6 +38,28 @@ pub fn requests_file_property(data: &[u8]) {
         if let Err(error) = load::prepare(config) {
             is_one_line(&error.to_string());
         }
+    }
+}
+
+/// Whatever the settings of an order are, an agent refuses them in one line, or prepares a run whose settings travel on
+/// as they came. Names of hosts are left out: those ask a server of names.
+///
+/// # Panics
+/// The reader or the preparation breaks the property.
+pub fn fleet_order_property(data: &[u8]) {
+    let config = match serde_json::from_slice::<Config>(data) {
+        Ok(config) => config,
+        // JSON's parser quotes what it was given; agents escape it when they print it.
+        Err(_) => return,
+    };
+    let again: Config = serde_json::from_str(&serde_json::to_string(&config).unwrap()).unwrap();
+    assert_eq!(again.describe(), config.describe());
+    let has_names = config.urls.iter().any(|url| url.host().parse::<IpAddr>().is_err());
+    if has_names || config.addressing != Default::default() {
+        return;
+    }
+    if let Err(error) = load::prepare(config) {
+        is_one_line(&error.to_string());
     }
 }
 
