@@ -3,12 +3,15 @@
 
 #[path = "common/closed_port.rs"]
 mod closed_port;
+#[path = "common/schema.rs"]
+mod schema;
 
 use std::io::{BufRead, BufReader, Read};
 
 use assert_cmd::Command;
 use base::Nanos;
 use closed_port::closed_port;
+use schema::obeys_schema;
 use serde_json::Value;
 use sys::process::{Child, Program};
 
@@ -57,6 +60,7 @@ fn capacity_result_has_its_documented_shape() {
     let (code, out, said) = capacity(&[&SHORT[..], &["--output=json", "--slo=p99<1h", &server.url]].concat());
     let result: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out} {said}"));
     assert!(said.starts_with("inrush: this takes about "), "{said}");
+    obeys_schema(&result, "capacity-result");
     assert_eq!(result["schema"], "inrush.capacity/1");
     assert_eq!(result["slo"], "p99<1h");
     assert_eq!(result["deadline_ns"], 3_600_000_000_000_u64, "the objective's bound");

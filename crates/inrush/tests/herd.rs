@@ -1,11 +1,15 @@
 //! `inrush herd` as users see it. The tests check structure only and do not depend on the machine's speed.
 
+#[path = "common/schema.rs"]
+mod schema;
+
 use std::fs;
 use std::process::Output;
 
 use assert_cmd::Command;
 use base::{Clock, Nanos, RealClock};
 use rustix::process::Signal;
+use schema::obeys_schema;
 use serde_json::Value;
 use sys::process::Program;
 
@@ -30,7 +34,9 @@ fn points(arguments: &[&str]) -> Vec<Value> {
     let output = inrush(&[&["herd", "--output=json"], arguments].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let points: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    points.iter().for_each(|point| obeys_schema(point, "herd"));
+    points
 }
 
 fn number(value: &Value) -> f64 {

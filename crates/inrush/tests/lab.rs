@@ -1,12 +1,16 @@
 //! `inrush lab` as users see it: right and wrong files, a whole run, an interrupted run, and the remains of a
 //! killed one. The tests do not depend on the machine's speed.
 
+#[path = "common/schema.rs"]
+mod schema;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use assert_cmd::Command;
+use schema::obeys_schema;
 use serde_json::Value;
 
 /// An experiment that is small enough for a test and needs no privileges.
@@ -154,6 +158,7 @@ fn a_run_leaves_its_records_and_is_not_run_twice() {
     let run = lab(folder.path(), &["run", "tiny.toml"]);
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
     let record = read(&folder.path().join("inrush-lab/tiny/experiment.json"));
+    obeys_schema(&record, "run-record");
     assert_eq!(record["finished"], true);
     assert_eq!(record["topology"]["kind"], "loopback");
     assert_eq!(record["text"], TINY);
@@ -162,7 +167,9 @@ fn a_run_leaves_its_records_and_is_not_run_twice() {
     for trial in &first {
         assert!(trial["metrics"]["offered_per_s"].is_number(), "{trial}");
         assert!(trial["metrics"]["accepts_per_s"].is_number(), "{trial}");
+        obeys_schema(trial, "trial-record");
     }
+    obeys_schema(&read(&folder.path().join("inrush-lab/tiny/summary.json")), "summary");
     assert!(folder.path().join("inrush-lab/tiny/report.html").exists());
     let again = lab(folder.path(), &["run", "tiny.toml"]);
     assert!(text(&again.stderr).contains("all trials have been run already"), "{}", text(&again.stderr));

@@ -1,6 +1,9 @@
 //! `inrush wan` as users see it. Tests that need root or TUN print a skip without it. They do not depend on
 //! the machine's speed, because a path is never faster than its conditions.
 
+#[path = "common/schema.rs"]
+mod schema;
+
 use std::io::{BufRead, BufReader};
 use std::process::Output;
 
@@ -9,6 +12,7 @@ use base::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use schema::obeys_schema;
 use serde_json::Value;
 use sys::process::Program;
 
@@ -38,7 +42,9 @@ fn possible() -> bool {
 fn checked(arguments: &[&str]) -> Value {
     let output = wan(&[&["check", "--output=json"], arguments].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let checked = serde_json::from_slice(&output.stdout).unwrap();
+    obeys_schema(&checked, "wan-checked");
+    checked
 }
 
 fn number(value: &Value) -> f64 {
@@ -119,6 +125,7 @@ fn wan_reaches_a_server_and_returns_the_exit_code() {
     assert!(number(&load["outcomes"]["ok"]) > 0.0, "{load}");
     assert!(number(&load["connect_ns"]["p50"]) >= 30.0 * MILLISECOND_NS, "{load}");
     let path: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    obeys_schema(&path, "wan-report");
     assert_eq!((&path["schema"], &path["engine"]), (&Value::from("inrush.wan/1"), &Value::from("router")));
     assert_eq!(path["exit_code"].as_i64(), output.status.code().map(i64::from));
     assert!(number(&path["down"]["bytes_forwarded"]) > 100_000.0, "{path}");

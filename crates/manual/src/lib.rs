@@ -3,12 +3,15 @@
 //! The flags' definitions, the metrics that the program prints and the types of its results make the pages. A page
 //! holds no time, machine or measurement. `cargo xtask docs` writes the pages, and a test of `xtask` compares them.
 //!
-//! The modules: `commands` has a page for each command, `metrics` both metrics pages, `results` the JSON.
+//! The modules: `commands` has a page for each command, `metrics` both metrics pages, and `results` the JSON. `types` reads
+//! the types of the results, and `json_schema` makes a schema of each document.
 #![forbid(unsafe_code)]
 
 mod commands;
+mod json_schema;
 mod metrics;
 mod results;
+mod types;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,7 +64,12 @@ fn pages() -> Result<Pages> {
     let mut pages = commands::pages();
     pages.insert("metrics.md".into(), metrics::page()?);
     pages.extend(results::pages()?);
-    Ok(pages.into_iter().map(|(path, text)| (path, format!("{MARK}{}\n", text.trim_end()))).collect())
+    let marked = |(path, text): (PathBuf, String)| {
+        // A schema has its mark as a key.
+        let mark = if path.extension().is_some_and(|kind| kind == "md") { MARK } else { "" };
+        (path, format!("{mark}{}\n", text.trim_end()))
+    };
+    Ok(pages.into_iter().map(marked).collect())
 }
 
 /// Returns the generated pages below a folder.
@@ -72,7 +80,7 @@ fn written(folder: &Path) -> Result<Pages> {
         if path.is_dir() {
             found.extend(written(&path)?.into_iter().map(|(below, text)| (name.join(below), text)));
         } else if let Ok(text) = fs::read_to_string(&path)
-            && text.starts_with(MARK)
+            && (text.starts_with(MARK) || text.contains(json_schema::COMMENT))
         {
             found.insert(name, text);
         }

@@ -5,7 +5,7 @@
 //! reaches. A server's messages are awaited without a limit, because they end with the server.
 //!
 //! The modules: `server` and `client` are the two ends, `files` the served directory, and `prometheus` checks
-//! metrics. `listening`, which starts programs of others, and `closed_port` are included by themselves.
+//! metrics. Included by themselves: `listening` starts programs of others, `closed_port` is one, and `schema` checks JSON.
 
 mod client;
 mod files;

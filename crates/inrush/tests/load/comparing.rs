@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::common::{Files, Server};
 use super::{inrush, refused, said, written};
+use crate::schema::obeys_schema;
 
 /// Stores the result of a short run in a file.
 fn run(server: &Server, path: &Path, flags: &[&str]) {
@@ -40,6 +41,7 @@ fn compared_results_are_a_table_of_differences() {
     assert_eq!(said(&table), "");
     let object = inrush(&["load", "compare", a, b, "--output=json"], 0);
     let object: Value = serde_json::from_slice(&object.get_output().stdout).unwrap();
+    obeys_schema(&object, "load-comparison");
     assert_eq!(object["schema"], "inrush.load-comparison/1");
     assert_eq!(
         (&object["rows"][0]["metric"], &object["rows"][0]["change"]),

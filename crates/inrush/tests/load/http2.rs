@@ -12,6 +12,7 @@ use super::common::{Files, Server};
 use super::others::Other;
 use super::processes::server;
 use super::{PATIENCE, inrush, said};
+use crate::schema::obeys_schema;
 
 /// Twenty sessions.
 ///
@@ -33,7 +34,9 @@ fn result(url: &str, flags: &[&str]) -> Value {
         .assert();
     // On a busy machine the generator is late, which changes the exit code but not the ledger.
     let run = run.code(&[0, 5][..]);
-    serde_json::from_slice(&run.get_output().stdout).unwrap()
+    let result = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    obeys_schema(&result, "load-result");
+    result
 }
 
 #[track_caller]

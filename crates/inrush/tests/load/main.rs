@@ -24,6 +24,8 @@ mod pooled;
 mod processes;
 mod redirects;
 mod replays;
+#[path = "../common/schema.rs"]
+mod schema;
 mod stacks;
 mod watching;
 mod week;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{inrush, refused, said};
+use crate::schema::obeys_schema;
 
 /// No process listens on the discard port of this machine, so a request would be refused and reported.
 const URL: &str = "http://127.0.0.1:9/";
@@ -16,7 +17,9 @@ fn plan(flags: &[&str]) -> (String, String) {
 #[test]
 fn spike_is_three_steps() {
     let plan = |flags: &[&str]| -> Value {
-        serde_json::from_str(&plan(&[flags, &["--output=json"]].concat()).0).unwrap()
+        let plan = serde_json::from_str(&plan(&[flags, &["--output=json"]].concat()).0).unwrap();
+        obeys_schema(&plan, "plan");
+        plan
     };
     let spike = plan(&["--rate=100", "--spike=1k,5s"]);
     let steps = plan(&["--arrivals=steps:100x15s,1000x5s,100x30s", "--duration=45s"]);

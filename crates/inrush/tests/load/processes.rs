@@ -12,6 +12,7 @@ use sys::process::{Child, Program};
 use super::closed_port::closed_port;
 use super::common::{eventually, pause};
 use super::{PATIENCE, inrush, refused, said};
+use crate::schema::obeys_schema;
 
 /// Answers every request with 200, in a thread per connection. The server ends with the test process.
 pub fn server() -> SocketAddr {
@@ -38,7 +39,9 @@ fn result(flags: &[&str]) -> Value {
     let program =
         Command::new(env!("CARGO_BIN_EXE_inrush")).args(short).args(flags).timeout(PATIENCE).assert();
     let assert = program.code(&[0, 5][..]);
-    serde_json::from_slice(&assert.get_output().stdout).unwrap()
+    let result = serde_json::from_slice(&assert.get_output().stdout).unwrap();
+    obeys_schema(&result, "load-result");
+    result
 }
 
 #[test]

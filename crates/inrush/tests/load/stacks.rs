@@ -10,6 +10,7 @@ use sys::process::find_program;
 use super::common::{Files, Server};
 use super::http2::identity;
 use super::{PATIENCE, refused};
+use crate::schema::obeys_schema;
 
 /// Counters of a server that depend on the offered requests alone. The number of broken connections depends on time: the
 /// client's reset of a late close_notify comes before or after the server's close.
@@ -49,7 +50,9 @@ pub fn result(url: &str, flags: &[&str]) -> Option<Value> {
     }
     // On a busy machine the generator is late, which changes the exit code but not the ledger.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{output:?}");
-    Some(serde_json::from_slice(&output.stdout).unwrap())
+    let result = serde_json::from_slice(&output.stdout).unwrap();
+    obeys_schema(&result, "load-result");
+    Some(result)
 }
 
 /// Offers the same load over both stacks. Asserts that the ledger of each equals the counters of its server, and that
@@ -177,6 +180,7 @@ fn doctor_states_the_rate_of_a_thread_per_link() {
         let run =
             Command::new(env!("CARGO_BIN_EXE_inrush")).args(doctor).timeout(PATIENCE).assert().success();
         let findings: Vec<Value> = serde_json::from_slice(&run.get_output().stdout).unwrap();
+        findings.iter().for_each(|finding| obeys_schema(finding, "doctor-finding"));
         for what in ["load over TUN", "load over AF_XDP"] {
             let finding = findings.iter().find(|finding| finding["what"] == what).unwrap();
             let found = finding["found"].as_str().unwrap();

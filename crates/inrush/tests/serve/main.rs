@@ -34,6 +34,8 @@ mod packages;
 mod page;
 mod protocol;
 mod rereading;
+#[path = "../common/schema.rs"]
+mod schema;
 mod serving;
 mod shutdown;
 mod sites;

@@ -3,6 +3,7 @@
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::common::{Client, Files, Server, Status};
+use crate::schema::obeys_schema;
 
 const STAGES: [&str; 5] = ["accept", "read", "parse", "file", "write"];
 const MANY: usize = 10_000;
@@ -21,6 +22,7 @@ fn status_and_metrics_show_stages_and_admission() {
         client.get(Files::SMALL.0);
     }
     let status = server.eventually("counted", |status| status.count("responses_2xx") == 5);
+    obeys_schema(&status.0, "status");
     for name in STAGES {
         let stage = stage(&status, name);
         assert_eq!((stage["queued"].as_u64(), stage["threads"].as_u64()), (Some(0), Some(1)), "{name}");
