@@ -291,7 +291,50 @@ fn words_for(setting: &clap::Arg, key: &str, value: &toml::Value) -> Result<Vec<
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
     use super::*;
+
+    /// A value of any kind, as TOML.
+    fn any_value() -> impl Strategy<Value = toml::Value> {
+        let known =
+            select(vec!["on", "off", "auto", "inf", "127.0.0.1:0", "per-core", "20ms", "64KiB", "5%"]);
+        let one = prop_oneof![
+            known.prop_map(|text| text.into()),
+            any::<i64>().prop_map(toml::Value::Integer),
+            any::<bool>().prop_map(toml::Value::Boolean),
+            any::<String>().prop_map(toml::Value::String),
+        ];
+        prop_oneof![4 => one.clone(), 1 => prop::collection::vec(one, 0..3).prop_map(toml::Value::Array)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_file_reads_back_or_is_refused_in_a_line(
+            given in prop::collection::vec((any::<Index>(), any_value()), 0..4),
+        ) {
+            let command = Cli::command();
+            let names: Vec<String> = settings(command.find_subcommand("serve").unwrap()).map(name_of).collect();
+            let table: toml::Table = given.into_iter().map(|(at, value)| (at.get(&names).clone(), value)).collect();
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("any.toml");
+            std::fs::write(&path, table.to_string()).unwrap();
+            let read = expand(line(&[&format!("--config={}", path.display())]));
+            match read.and_then(|arguments| Ok((effective(&arguments)?, arguments))) {
+                Err(refused) => {
+                    let why = refused.into_message();
+                    prop_assert!(why.starts_with("--") && why.lines().count() == 1, "{}", why);
+                }
+                Ok((text, arguments)) => {
+                    let again = serve_flags(&text).unwrap();
+                    prop_assert_eq!(format!("{again:?}"), format!("{:?}", parsed(arguments)));
+                }
+            }
+        }
+    }
 
     fn expanded(file: &str, arguments: &[&str]) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();

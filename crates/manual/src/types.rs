@@ -135,10 +135,8 @@ impl Types {
             }
             _ => false,
         };
-        let is_there = |name: &&&str| {
-            self.types.iter().any(|known| name_of(&known.item).is_some_and(|ident| ident == **name))
-        };
-        if let Some(name) = names.iter().find(|name| !is_there(name)) {
+        let known: Vec<String> = self.types.iter().filter_map(|known| name_of(&known.item)).collect();
+        if let Some(name) = names.iter().find(|name| !known.iter().any(|known| known == **name)) {
             bail!("no source has the document {name}");
         }
         Ok((0..self.types.len()).filter(|at| is_document(&self.types[*at])).collect())
