@@ -225,21 +225,14 @@ mod tests {
 
     #[test]
     fn every_short_integer_is_the_sum_of_its_digits() {
-        const DIGITS: &[u8] = &[0x00, 0x01, 0x7f, 0x80, 0xff];
-        const MOST: u32 = 5;
-        for count in 0..=MOST {
-            for number in 0..DIGITS.len().pow(count) {
-                let digit = |place| DIGITS[number / DIGITS.len().pow(place) % DIGITS.len()];
-                let mut bytes: Vec<u8> = [0].into_iter().chain((0..count).map(digit)).collect();
-                for (first, prefix) in
-                    (0..=u8::MAX).flat_map(|first| (1..=8).map(move |prefix| (first, prefix)))
-                {
-                    bytes[0] = first;
-                    let mut rest = &bytes[..];
-                    let found =
-                        integer(&mut rest, prefix).ok().map(|value| (value, bytes.len() - rest.len()));
-                    assert_eq!(found, sum_of(&bytes, prefix), "{bytes:x?} with a prefix of {prefix} bits");
-                }
+        for digits in base::every_text(&[0x00, 0x01, 0x7f, 0x80, 0xff], 5) {
+            let mut bytes = [&[0], &digits[..]].concat();
+            for (first, prefix) in (0..=u8::MAX).flat_map(|first| (1..=8).map(move |prefix| (first, prefix)))
+            {
+                bytes[0] = first;
+                let mut rest = &bytes[..];
+                let found = integer(&mut rest, prefix).ok().map(|value| (value, bytes.len() - rest.len()));
+                assert_eq!(found, sum_of(&bytes, prefix), "{bytes:x?} with a prefix of {prefix} bits");
             }
         }
     }
