@@ -218,8 +218,8 @@ impl Outputs {
 
 /// Refuses settings that belong to one machine.
 fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
+    let task = flags.command.as_ref().map(LoadCommand::name);
     let settings = [
-        (flags.command.as_ref().map_or("", LoadCommand::name), flags.command.is_some()),
         ("--dry-run", flags.dry_run),
         ("--part", flags.part.is_some()),
         ("--client s-client-pair", flags.client == Client::Pair),
@@ -230,10 +230,9 @@ fn check_fleet(flags: &LoadFlags) -> Result<(), Exit> {
         ("--cert", flags.tls.cert.is_some()),
         ("--requests", flags.request.requests.is_some()),
     ];
-    match settings.into_iter().find(|(_, is_given)| *is_given) {
-        Some((setting, _)) => {
-            Err(Exit::Usage(format!("{setting} is for one machine; leave it out of a fleet's run")))
-        }
+    let setting = settings.into_iter().find_map(|(setting, is_given)| is_given.then_some(setting));
+    match task.or(setting) {
+        Some(given) => Err(Exit::Usage(format!("{given} is for one machine; leave it out of a fleet's run"))),
         None => Ok(()),
     }
 }

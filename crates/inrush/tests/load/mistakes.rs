@@ -151,7 +151,9 @@ fn a_calibration_refuses_the_settings_of_a_run() {
         let name = setting.split('=').next().unwrap();
         refused(&["load", "calibrate", setting], 2, &["unexpected argument", name]);
     }
-    refused(&["load", "calibrate", "--output=csv"], 2, &["'csv'", "--output", "text, json"]);
+    for format in ["csv", "ndjson", "html"] {
+        refused(&["load", "calibrate", "--output", format], 2, &[format, "--output", "text, json"]);
+    }
     refused(&["load", "calibrate", "--server-cpus=0"], 2, &["--server-cpus", "add --stack user"]);
 }
 
