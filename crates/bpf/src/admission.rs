@@ -234,7 +234,7 @@ impl Admission {
     ///
     /// # Errors
     /// As [`load`](Self::load), and those of looking for the devices. The errors of [`attach`](Self::attach) for loopback and
-    /// devices with an address of these sockets; an error for another device is returned with that device.
+    /// devices with an address of a listener. The error for any other device is returned with the device.
     pub fn of_listeners(
         hook: Hook,
         queues: &Queues,

@@ -1,9 +1,9 @@
 //! A document as a JSON Schema (draft 2020-12), for programs that read it.
 //!
-//! New keys may come at any time, so an object may have others than those of its schema.
+//! New keys may come at any time, so an object may have keys that its schema lacks.
 
 use anyhow::Result;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::types::{Definition, Json, Shape, Types};
 
@@ -17,39 +17,36 @@ pub const COMMENT: &str = "Written by `cargo xtask docs`; edit the program inste
 pub fn json_schema(types: &Types, document: usize) -> Result<String> {
     let definitions = types.definitions(vec![document])?;
     let ((_, whole), parts) = definitions.split_first().expect("the document itself is the first");
-    let defined = parts.iter().map(|(_, part)| (part.title.clone(), Value::Object(definition(types, part))));
-    let mut schema = Map::new();
-    schema.insert("$comment".to_owned(), COMMENT.into());
-    schema.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
-    schema.extend(definition(types, whole));
-    schema.insert("title".to_owned(), whole.title.clone().into());
-    schema.insert("$defs".to_owned(), Value::Object(defined.collect()));
-    Ok(format!("{:#}", Value::Object(schema)))
+    let defined = parts.iter().map(|(_, part)| (part.title.clone(), definition(types, part)));
+    let mut schema = definition(types, whole);
+    schema["$comment"] = COMMENT.into();
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    schema["title"] = whole.title.clone().into();
+    schema["$defs"] = defined.collect();
+    Ok(format!("{schema:#}"))
 }
 
-fn definition(types: &Types, Definition { doc, shape, .. }: &Definition) -> Map<String, Value> {
-    let mut schema = Map::new();
-    schema.insert("description".to_owned(), doc.clone().into());
+fn definition(types: &Types, Definition { doc, shape, .. }: &Definition) -> Value {
     match shape {
         Shape::Object(keys) => {
-            let required = keys.iter().filter(|key| !key.may_be_absent).map(|key| key.name.clone());
+            let required = keys.iter().filter(|key| !key.may_be_absent).map(|key| &key.name[..]);
             let properties = keys.iter().map(|key| {
-                let Value::Object(mut property) = kind(types, &key.json) else {
-                    unreachable!("a kind is an object")
-                };
-                property.insert("description".to_owned(), key.doc.clone().into());
-                (key.name.clone(), Value::Object(property))
+                let mut property = kind(types, &key.json);
+                property["description"] = key.doc.clone().into();
+                (key.name.clone(), property)
             });
-            schema.insert("type".to_owned(), "object".into());
-            schema.insert("required".to_owned(), required.collect());
-            schema.insert("properties".to_owned(), Value::Object(properties.collect()));
+            json!({
+                "description": doc,
+                "type": "object",
+                "required": required.collect::<Value>(),
+                "properties": properties.collect::<Value>(),
+            })
         }
         Shape::Names(names) => {
             let one = |(name, doc): &(String, String)| json!({ "const": name, "description": doc });
-            schema.insert("oneOf".to_owned(), names.iter().map(one).collect());
+            json!({ "description": doc, "oneOf": names.iter().map(one).collect::<Value>() })
         }
     }
-    schema
 }
 
 fn kind(types: &Types, json: &Json) -> Value {

@@ -68,7 +68,7 @@ pub struct Definition {
 pub enum Shape {
     /// An object.
     Object(Vec<Key>),
-    /// One of these texts, each with its meaning.
+    /// One of several texts, each with its meaning.
     Names(Vec<(String, String)>),
 }
 

@@ -122,13 +122,10 @@ struct Line {
 impl Line {
     /// Lets the client say its request and close, with changes on the way.
     fn run(&mut self, mut client: ClientConnection, changes: &[u8]) {
-        let changes: Vec<Change> = changes
-            .chunks_exact(4)
-            .map(|four| Change {
-                at: usize::from(four[0]) << 8 | usize::from(four[1]),
-                act: four[2],
-                byte: four[3],
-            })
+        let (fours, _) = changes.as_chunks();
+        let changes: Vec<Change> = fours
+            .iter()
+            .map(|&[high, low, act, byte]| Change { at: u16::from_be_bytes([high, low]).into(), act, byte })
             .collect();
         client.writer().write_all(SAID).unwrap();
         let (mut sent, mut is_closed, mut is_broken) = (0, false, false);
