@@ -230,6 +230,13 @@ fn sink_leaves_the_address_to_its_server() {
     assert!(!rustix::net::sockopt::socket_reuseport(&listener).unwrap(), "as before");
     TcpStream::connect(address).unwrap();
     drop(listener);
+    // A child of a test beside this one has copies of all descriptors until it executes its program.
+    let mut diagnostics = SocketDiagnostics::open().unwrap();
+    let clock = RealClock::new();
+    let until = clock.now() + PATIENCE;
+    while !diagnostics.listeners(address.port()).unwrap().is_empty() && clock.now() < until {
+        sys::readiness::poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
+    }
     TcpListener::bind(address).unwrap();
 }
 
