@@ -20,7 +20,7 @@ use base::setting::{AnySetting, add_all};
 use crate::config::driver::ChosenDriver;
 use crate::config::serve::{LogFormat, ServeConfig};
 use crate::ground::admin_access::AdminAddress;
-use crate::ground::choices::{Choice, Driver, OverloadHook, Switch, URING};
+use crate::ground::choices::{Choice, Driver, OverloadHook, Switch, URING, WAKE};
 use crate::ground::error::ServeError;
 use crate::kernel_cache::IS_BUILT;
 
@@ -297,6 +297,20 @@ pub fn offering(choice: Choice) -> String {
         fewer if fewer < with.len() => format!("not {}", names(&without)),
         _ => names(&with),
     }
+}
+
+/// Returns the values that each architecture has for the setting of this flag, in words for help; `None` if all have the same.
+pub fn values(flag: &str) -> Option<String> {
+    if flag != WAKE.declaration().flag {
+        return None;
+    }
+    let some = ALL.iter().filter(|known| !known.wakes.is_empty());
+    let words = some.map(|known| {
+        let (usual, others) = (known.wakes[0], known.wakes[1..].iter());
+        let others: String = others.map(|wake| format!(", {wake}")).collect();
+        format!("{}: {usual} (default){others}.", known.name)
+    });
+    Some(words.collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the architecture with this name.

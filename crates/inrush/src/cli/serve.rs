@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use base::setting::{AnySetting, Chosen};
 use base::{Bytes, Limit, Nanos, UnitError};
+use clap::builder::StyledStr;
 use clap::{Args, FromArgMatches, ValueEnum};
 use dispatch::table;
 use server::{AcceptLimit, AdminAddress, Driver, OverloadHook, Switch, URING, architecture};
@@ -149,7 +150,7 @@ pub struct ServeFlags {
 
     /// Refuse connections that could not be served in time: on (default) or off
     ///
-    /// While more clients come than the server can serve, the kernel drops their SYNs. seda has controllers of its own.
+    /// While more clients come than the server can serve, the kernel drops their SYNs.
     #[arg(long, value_name = "on|off")]
     pub overload: Option<Switch>,
 
@@ -338,18 +339,24 @@ fn with_users(mut command: clap::Command) -> clap::Command {
         let users = architecture::offering(choice);
         for flag in choice.flags().iter().filter(|_| !users.is_empty()) {
             command = command.mut_arg(id(flag), |arg| {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+                let help = arg.get_help().map(plain).unwrap_or_default();
                 let full = format!("{help} ({users})");
-                let long = arg.get_long_help().map(|long| long.to_string().replacen(&help, &full, 1));
+                let long = arg.get_long_help().map(|long| plain(long).replacen(&help, &full, 1));
                 let arg = arg.help(full);
                 if let Some(long) = long { arg.long_help(long) } else { arg }
             });
         }
     }
     command.mut_arg(id("--accept-limit"), |arg| {
-        let long = arg.get_long_help().map(ToString::to_string).unwrap_or_default();
+        let long = arg.get_long_help().map(plain).unwrap_or_default();
         arg.long_help(format!("{long} Default: {}.", accept_limits()))
     })
+}
+
+/// Returns a help text, which has no styles. To look for them, as `to_string` does, would take most of the time in which a
+/// worker reads its configuration.
+fn plain(help: &StyledStr) -> String {
+    help.ansi().to_string()
 }
 
 /// Returns the name by which clap knows a flag.
@@ -373,11 +380,13 @@ fn accept_limits() -> String {
     format!("{usual}{}; {in_flight} for the completion driver", others.collect::<String>())
 }
 
-/// Adds the flags of declared settings, with the names of their users before their help.
+/// Adds the flags of declared settings, with the names of their users before their help, and the values that each user has
+/// after it.
 fn declare(
     command: clap::Command,
     settings: Vec<&'static dyn AnySetting>,
     users: impl Fn(&str) -> Vec<&'static str>,
+    values: impl Fn(&str) -> Option<String>,
 ) -> clap::Command {
     command.args(settings.into_iter().map(|setting| {
         let declaration = setting.declaration();
@@ -390,9 +399,10 @@ fn declare(
             .help_heading(EXPERIMENTS)
             .hide_short_help(true)
             .value_parser(|text: &str| setting.check(text).map(|()| text.to_owned()));
-        match declaration.more {
-            Some(more) => flag.long_help(format!("{help}\n\n{more}")),
-            None => flag,
+        let more = [declaration.more.map(str::to_owned), values(declaration.flag)];
+        match more.into_iter().flatten().collect::<Vec<_>>() {
+            none if none.is_empty() => flag,
+            more => flag.long_help(format!("{help}\n\n{}", more.join(" "))),
         }
     }))
 }
@@ -444,13 +454,13 @@ macro_rules! declared_flags {
 declared_flags!(
     /// The flags that event mechanisms declare.
     MechanismFlags,
-    |command| declare(command, table::settings(), table::users),
+    |command| declare(command, table::settings(), table::users, |_| None),
     table::settings
 );
 declared_flags!(
     /// The flags that architectures declare.
     ArchitectureFlags,
-    |command| declare(with_users(command), architecture::settings(), architecture::having),
+    |command| declare(with_users(command), architecture::settings(), architecture::having, architecture::values),
     architecture::settings
 );
 

@@ -93,6 +93,7 @@ pub const AMPED: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[&HELPERS],
+    wakes: &[],
     fits: |config| config.no_workers("amped is one loop; --helpers sets the number of helper processes"),
     start,
     work: Some(helper::work),

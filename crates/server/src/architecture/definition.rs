@@ -7,7 +7,7 @@ use base::setting::{AnySetting, is_among};
 
 use crate::config::serve::ServeConfig;
 use crate::connections::accept::AcceptLimit;
-use crate::ground::choices::{Choice, Driver};
+use crate::ground::choices::{Choice, Driver, WAKE, Wake};
 use crate::ground::error::ServeError;
 use crate::plan::{Opening, Plan, Started};
 use crate::processes::Work;
@@ -32,6 +32,8 @@ pub struct Architecture {
     pub(crate) uses: &'static [Choice],
     /// Its own settings.
     pub(crate) settings: &'static [&'static dyn AnySetting],
+    /// The ways to wake those that wait for a connection, the default first. Empty without a choice.
+    pub(crate) wakes: &'static [Wake],
     /// Refuses values that it has no use for, and settings of its own that contradict each other.
     pub(crate) fits: fn(&ServeConfig) -> Result<(), ServeError>,
     /// Starts its loops.
@@ -58,6 +60,23 @@ impl Architecture {
     /// Returns the work of its worker processes, if it has any.
     pub fn work(&self) -> Option<Work> {
         self.work
+    }
+
+    /// Returns the way to wake the waiters for connections: the configured one, or the first that the architecture has.
+    ///
+    /// # Errors
+    /// [`ServeError::Setting`] for a way that the architecture lacks.
+    pub(crate) fn wake(&self, config: &ServeConfig) -> Result<Wake, ServeError> {
+        let asked = config.chosen.get(&WAKE).unwrap_or(self.wakes[0]);
+        if self.wakes.contains(&asked) {
+            return Ok(asked);
+        }
+        let names: Vec<String> = self.wakes.iter().map(Wake::to_string).collect();
+        Err(ServeError::Setting {
+            setting: "--wake",
+            given: asked.to_string(),
+            accepted: format!("{} has {}", self.name, names.join(", ")),
+        })
     }
 
     /// Returns true if it starts worker processes, which get the configuration as text.

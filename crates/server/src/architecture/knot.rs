@@ -96,6 +96,7 @@ pub const KNOT_C: Architecture = Architecture {
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&BATCH, &IDLE_SESSIONS],
+    wakes: &[],
     fits: |_| Ok(()),
     start: |plan, opening| {
         let threads = plan.config().workers.unwrap_or(THREADS);
@@ -115,6 +116,7 @@ pub const KNOT_A: Architecture = Architecture {
     spreads: false,
     uses: &[Choice::Dispatch, Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&ACCEPTOR],
+    wakes: &[],
     fits: |config| {
         config.no_workers("knot-a has a thread for each connection; --max-connections bounds them")
     },

@@ -67,9 +67,6 @@ use crate::plan::{Opening, Plan, Started, addresses};
 use crate::processes::{Control, Event, Fleet, Message, Reclaims, Role, Sent, Worker};
 use crate::service::{Costly, SharedSite};
 
-/// The supported ways to wake workers, the default first. A worker's own accept queue would lose its connections with
-/// the worker.
-const WAKES: &[Wake] = &[Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All];
 /// Default maximum of workers: Apache's MaxClients in the paper.
 const WORKERS: usize = 150;
 /// Maximum value of --workers, more processes than any machine should run.
@@ -101,6 +98,8 @@ pub const MP: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Overload],
     settings: &[&WAKE, &PROCESSES, &IDLE_SESSIONS, &spares::MINIMUM, &spares::MAXIMUM],
+    // A worker's own accept queue would lose its connections with the worker.
+    wakes: &[Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All],
     fits,
     start,
     work: Some(work),
@@ -125,14 +124,14 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     }
     per_connection::refuse_what_it_has_not(config)?;
     Spares::chosen(&config.chosen)?;
-    config.wake(MP.name, WAKES).map(drop)
+    MP.wake(config).map(drop)
 }
 
 fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let config = plan.config();
     let most = most_workers(config);
     let spares = Spares::chosen(&config.chosen)?;
-    let wake = config.wake(MP.name, WAKES)?;
+    let wake = MP.wake(config)?;
     let (ControlledQueue { listeners, control }, opened) = opening.listen_once(plan)?;
     let addresses = addresses(&listeners);
     let waiters = Waiters::new(wake, &listeners).map_err(system("make the waiters"))?;
@@ -448,7 +447,7 @@ fn work(mut worker: Worker, control: Control) -> Result<(), ServeError> {
     let listeners = worker.listeners(inherited)?;
     let config = worker.plan.config();
     let share = config.max_connections / most_workers(config);
-    let wake = worker.plan.config().wake(MP.name, WAKES)?;
+    let wake = MP.wake(config)?;
     let waiters = Waiters::open(wake, waiters, worker.place).map_err(system("map the waiters"))?;
     let slot = Arc::clone(&worker.slot);
     let idle = IdleThreads::shown_to(move |from| slot.show_idle(from));

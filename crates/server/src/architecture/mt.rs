@@ -52,9 +52,6 @@ use crate::service::{Costly, SharedSite};
 const POOL: usize = 150;
 /// Stack of a thread, several times the need. The default of 2 MiB per thread would add up.
 const STACK_BYTES: usize = 256 * 1024;
-/// The supported ways to wake threads, the default first.
-const WAKES: &[Wake] =
-    &[Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport];
 
 named! {
     /// The origin of threads.
@@ -85,6 +82,7 @@ pub const MT: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Overload, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&WAKE, &THREADS, &IDLE_SESSIONS],
+    wakes: &[Wake::Exclusive, Wake::EpollExclusive, Wake::One, Wake::Mutex, Wake::All, Wake::Reuseport],
     fits,
     start,
     work: None,
@@ -116,7 +114,7 @@ type Accepting<'a> = AcceptingThread<'a, Costly<SharedSite>>;
 
 fn fits(config: &ServeConfig) -> Result<(), ServeError> {
     match config.chosen.get(&THREADS).unwrap_or_default() {
-        Threads::Pool => config.wake(MT.name, WAKES).map(drop),
+        Threads::Pool => MT.wake(config).map(drop),
         Threads::PerConnection => refuse_what_only_a_pool_has(config),
     }
 }
@@ -126,7 +124,7 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let threads = config.chosen.get(&THREADS).unwrap_or_default();
     // A lone acceptor needs no choice among waiters.
     let (acceptors, wake) = match threads {
-        Threads::Pool => (pool(config), config.wake(MT.name, WAKES)?),
+        Threads::Pool => (pool(config), MT.wake(config)?),
         Threads::PerConnection => (1, Wake::All),
     };
     let ((sets, control), opened) = queues(plan, opening, wake, acceptors)?;

@@ -40,6 +40,7 @@ pub const PER_CORE: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[&WAKE],
+    wakes: &[Wake::Reuseport, Wake::Steered],
     fits,
     start,
     work: None,
@@ -48,9 +49,6 @@ pub const PER_CORE: Architecture = Architecture {
 /// Maximum number of loops. More than any machine has processors is a mistake, which would cost 64 KiB and a
 /// cache for each loop.
 const MOST_LOOPS: usize = 1024;
-
-/// The rules for waking; the first is the default.
-const WAKES: &[Wake] = &[Wake::Reuseport, Wake::Steered];
 
 /// Each loop has a cache of open files, an epoll instance, an eventfd, and for each address a listener, its copy for a
 /// successor, and a sink.
@@ -70,12 +68,12 @@ fn fits(config: &ServeConfig) -> Result<(), ServeError> {
             accepted: format!("per-core has 1 to {MOST_LOOPS} loops"),
         });
     }
-    config.wake(PER_CORE.name, WAKES).map(drop)
+    PER_CORE.wake(config).map(drop)
 }
 
 fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
     let loops = plan.config().workers.unwrap_or(plan.cpus().len());
-    let wake = plan.config().wake(PER_CORE.name, WAKES)?;
+    let wake = PER_CORE.wake(plan.config())?;
     // A single loop gets all connections in any case.
     let routing = if wake == Wake::Steered && loops > 1 { by_cpu(plan, loops)? } else { Routing::Even };
     let (queues, opened) = opening.listen(plan, loops, routing)?;

@@ -56,6 +56,7 @@ pub const SEDA: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Dispatch, Choice::LoadReports, Choice::ClientLimits],
     settings: &[&CONTROLLERS],
+    wakes: &[],
     fits: |config| config.no_workers("seda's pools size themselves; --seda max-threads=N bounds them"),
     start,
     work: None,

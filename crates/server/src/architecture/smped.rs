@@ -53,6 +53,7 @@ pub const SMPED: Architecture = Architecture {
     spreads: true,
     uses: &[Choice::Dispatch, Choice::Driver, Choice::ReadAfterAccept, Choice::Overload],
     settings: &[&NUMBERS, &SCHEDULE, &HANDOFF],
+    wakes: &[],
     fits,
     start,
     work: Some(work),

@@ -34,6 +34,7 @@ pub const SPED: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[],
+    wakes: &[],
     fits: |config| config.only_one_loop("sped"),
     start,
     work: None,

@@ -44,6 +44,7 @@ pub const TUX: Architecture = Architecture {
         Choice::ClientLimits,
     ],
     settings: &[],
+    wakes: &[],
     fits: |config| config.only_one_loop("tux"),
     start,
     work: None,

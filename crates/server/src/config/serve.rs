@@ -11,9 +11,7 @@ use site::{HostName, Options};
 use crate::connections::accept::AcceptLimit;
 use crate::connections::clients::ClientSettings;
 use crate::ground::admin_access::{AdminAddress, Token};
-use crate::ground::choices::{
-    Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WAKE, Wake, WantedHook,
-};
+use crate::ground::choices::{Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WantedHook};
 use crate::ground::error::ServeError;
 
 /// The destination of the access log.
@@ -152,24 +150,6 @@ impl ServeConfig {
     /// Returns all addresses to listen on, those without TLS last.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + Clone {
         self.listen.iter().chain(&self.listen_http).copied()
-    }
-
-    /// Returns the way to wake the waiters for connections: the configured one, or the first that the architecture
-    /// has.
-    ///
-    /// # Errors
-    /// [`ServeError::Setting`] for a way that the architecture lacks.
-    pub(crate) fn wake(&self, architecture: &str, has: &[Wake]) -> Result<Wake, ServeError> {
-        let asked = self.chosen.get(&WAKE).unwrap_or(has[0]);
-        if has.contains(&asked) {
-            return Ok(asked);
-        }
-        let names: Vec<String> = has.iter().map(Wake::to_string).collect();
-        Err(ServeError::Setting {
-            setting: "--wake",
-            given: asked.to_string(),
-            accepted: format!("{architecture} has {}", names.join(", ")),
-        })
     }
 
     /// Refuses a number of workers other than 1 to an architecture that is one loop.

@@ -31,10 +31,7 @@ pub static WAKE: Setting<Wake> = Setting::new(Declaration {
     flag: "--wake",
     value: "HOW",
     help: "Tasks to wake for a connection",
-    more: Some(
-        "mt: exclusive (default), epoll-exclusive, one, mutex, all or reuseport. mp: the same without reuseport. \
-         per-core: reuseport (default), or steered: the loop on the CPU that received the connection.",
-    ),
+    more: Some("steered wakes the loop on the CPU that received the connection."),
     without: "has one waiter for connections, so none to choose",
     in_kernel: None,
 });
