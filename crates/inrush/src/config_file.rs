@@ -15,9 +15,9 @@ use std::ffi::OsString;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, CommandFactory, Parser};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches};
 
-use crate::cli::{Cli, Command, ServeFlags};
+use crate::cli::{Cli, ServeFlags};
 use crate::exit::Exit;
 use hosts::HOST;
 
@@ -128,16 +128,13 @@ pub fn effective(arguments: &[OsString]) -> Result<String, Exit> {
 /// # Errors
 /// A description of the mistake in the text.
 pub fn serve_flags(text: &str) -> Result<ServeFlags, String> {
-    let mut program = Cli::command();
-    let bare = ["inrush", "serve"];
-    let matches = program.try_get_matches_from_mut(bare).expect("serve has no required argument");
-    let (name, matches) = matches.subcommand().expect("it was given");
-    let flags = flags_of(program.find_subcommand(name).expect("it was matched"), matches, text)?;
-    let line = bare.iter().map(OsString::from).chain(flags);
-    match Cli::try_parse_from(line).map_err(|error| Exit::from(error).into_message())?.command {
-        Command::Serve(flags) => Ok(*flags),
-        _ => unreachable!("the line begins with the command"),
-    }
+    // The other commands would take most of the time, and every worker reads its configuration here.
+    let mut serve = ServeFlags::augment_args(clap::Command::new("serve"));
+    let bare = serve.try_get_matches_from_mut(["serve"]).expect("serve has no required argument");
+    let flags = flags_of(&serve, &bare, text)?;
+    let matches = serve.try_get_matches_from_mut(std::iter::once("serve".into()).chain(flags));
+    let matches = matches.map_err(|error| Exit::from(error).into_message())?;
+    ServeFlags::from_arg_matches(&matches).map_err(|error| Exit::from(error).into_message())
 }
 
 /// The differences between the effective configuration in force and a newer one.
@@ -209,8 +206,8 @@ fn settings(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
     command.get_arguments().filter(|known| !NO_SETTINGS.contains(&known.get_id().as_str()))
 }
 
-fn name_of(setting: &clap::Arg) -> String {
-    setting.get_long().unwrap_or(setting.get_id().as_str()).to_owned()
+fn name_of(setting: &clap::Arg) -> &str {
+    setting.get_long().unwrap_or(setting.get_id().as_str())
 }
 
 fn is_table(setting: &clap::Arg) -> bool {
@@ -249,9 +246,9 @@ fn flags_of_table(
 
 fn setting_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a clap::Arg, String> {
     settings(command).find(|known| name_of(known) == key).ok_or_else(|| {
-        let names: Vec<String> = settings(command).map(name_of).collect();
+        let names: Vec<&str> = settings(command).map(name_of).collect();
         let name = command.get_name();
-        match base::nearest(key, names.iter().map(String::as_str)) {
+        match base::nearest(key, names.iter().copied()) {
             Some(meant) => format!("'{key}' is not a setting of {name}; did you mean '{meant}'?"),
             None => format!("'{key}' is not a setting of {name}; expected one of: {}", names.join(", ")),
         }
@@ -291,10 +288,12 @@ fn words_for(setting: &clap::Arg, key: &str, value: &toml::Value) -> Result<Vec<
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
 
     use super::*;
+    use crate::cli::Command;
 
     /// A value of any kind, as TOML.
     fn any_value() -> impl Strategy<Value = toml::Value> {
@@ -317,8 +316,8 @@ mod tests {
             given in prop::collection::vec((any::<Index>(), any_value()), 0..4),
         ) {
             let command = Cli::command();
-            let names: Vec<String> = settings(command.find_subcommand("serve").unwrap()).map(name_of).collect();
-            let table: toml::Table = given.into_iter().map(|(at, value)| (at.get(&names).clone(), value)).collect();
+            let names: Vec<&str> = settings(command.find_subcommand("serve").unwrap()).map(name_of).collect();
+            let table: toml::Table = given.into_iter().map(|(at, value)| (at.get(&names).to_string(), value)).collect();
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("any.toml");
             std::fs::write(&path, table.to_string()).unwrap();
