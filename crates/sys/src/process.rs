@@ -2,7 +2,8 @@
 //!
 //! Owns starting a program on given CPUs and in a given network namespace, waiting with a deadline, ending
 //! the program, and its CPU time. Only this module starts processes; its module `child` is a running one,
-//! and `fork` makes copies of this process. `descriptors` is the limit on descriptors, of this process and its children.
+//! and `fork` makes copies of this process. `descriptors` is the limit on descriptors, of this process and its children,
+//! and `memory` a rule of the allocator.
 //!
 //! Invariants:
 //!
@@ -19,6 +20,7 @@
 mod child;
 pub mod descriptors;
 mod fork;
+pub mod memory;
 
 use std::ffi::OsString;
 use std::io;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use server::{
     Account, AdminAddress, AdminSettings, HostConfig, Reread, ServeConfig, ServeError, Server, Switch, Token,
 };
-use sys::process::descriptors;
+use sys::process::{descriptors, memory};
 use sys::say;
 
 use crate::cli::{self, LiveFlags, ServeFlags};
@@ -55,6 +55,7 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let needed = config.max_connections + beside;
     let warning = provide_descriptors(needed as u64);
     let occupants = Occupants::find(addresses(&config));
+    memory::map_large_blocks();
     let server = Server::start(architecture, config, Some(text.clone()));
     let server = server.map_err(|error| exit_beside(error, &occupants))?;
     if let Some(warning) = warning {
