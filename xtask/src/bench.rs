@@ -116,7 +116,16 @@ struct Results<'a, T> {
 /// # Errors
 /// The benchmark cannot run, or with `--check` a promise is not kept.
 pub fn run(bench: &Bench) -> anyhow::Result<()> {
-    let bed = TestBed::prepare()?;
+    let before = match bench {
+        Bench::Serve(options) => options.before(),
+        Bench::Requests(options) => options.before.as_ref(),
+        Bench::Memory(options) => options.before.as_ref(),
+        _ => None,
+    };
+    if let Some(program) = before.filter(|program| !program.is_file()) {
+        bail!("--before: no program {}; expected another build of inrush", program.display());
+    }
+    let bed = TestBed::prepare(before.cloned())?;
     match bench {
         Bench::Serve(options) => serve::run(options, &bed),
         Bench::Requests(options) => requests::run(options, &bed),

@@ -2,8 +2,8 @@
 //! thought of, and what the tests are worth: beside busy CPUs, and on a program that was changed.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
-//! while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has the
-//! accepted losses.
+//! in one protocol, while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has
+//! the accepted losses.
 //!
 //! Leaves out rates past saturation and rivals: those are benchmarks and experiments.
 //!
@@ -18,6 +18,7 @@ mod peers;
 mod server;
 mod suite;
 
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -30,7 +31,7 @@ use sys::process::Program;
 
 use crate::test_bed::{TICK, build_inrush};
 use faults::{FAULTS, Fault, Scene};
-use server::Server;
+use server::{Protocol, Server};
 
 /// Every architecture of `inrush serve`.
 const ARCHITECTURES: [&str; 10] =
@@ -48,7 +49,7 @@ const CALM_END: Nanos = Nanos::from_millis(500);
 /// The kinds of campaign.
 #[derive(Subcommand)]
 pub enum Campaign {
-    /// Kill, stop, reread, truncate, fill, starve: every architecture under every fault; 20 minutes
+    /// Kill, stop, reread, truncate, fill, starve: every architecture under every fault, in every protocol; an hour
     Faults(FaultOptions),
     /// Give every parser inputs that nobody thought of; needs a nightly compiler and cargo-fuzz
     Fuzz(fuzz::FuzzOptions),
@@ -65,7 +66,7 @@ pub struct FaultOptions {
     #[arg(long, default_value = "1")]
     seed: Seed,
     /// Minutes for all trials together; each trial gets an equal part
-    #[arg(long, default_value = "20")]
+    #[arg(long, default_value = "60")]
     minutes: f64,
     /// Only this architecture; repeatable
     #[arg(long = "arch", value_parser = ARCHITECTURES)]
@@ -73,12 +74,22 @@ pub struct FaultOptions {
     /// Only this fault; repeatable
     #[arg(long = "fault", value_parser = FAULTS.map(|fault| fault.name))]
     faults: Vec<String>,
+    /// Only this protocol of the load; repeatable
+    #[arg(long = "protocol", value_enum)]
+    protocols: Vec<Protocol>,
+}
+
+/// What a trial is about.
+#[derive(Clone, Copy)]
+struct Case {
+    fault: &'static Fault,
+    architecture: &'static str,
+    protocol: Protocol,
 }
 
 /// The result of one trial.
 struct Trial {
-    architecture: String,
-    fault: &'static Fault,
+    case: Case,
     /// Number of times that the fault happened.
     times: u64,
     offered: u64,
@@ -107,30 +118,37 @@ fn faults(options: &FaultOptions) -> anyhow::Result<()> {
     let inrush = build_inrush()?;
     let mut rng = options.seed.rng();
     let wanted = |name: &str, only: &[String]| only.is_empty() || only.iter().any(|other| other == name);
-    let mut trials: Vec<(&str, &'static Fault)> = Vec::new();
-    for architecture in ARCHITECTURES.into_iter().filter(|name| wanted(name, &options.architectures)) {
-        let chosen = FAULTS.iter().filter(|fault| wanted(fault.name, &options.faults));
-        trials.extend(chosen.filter(|fault| fault.concerns(architecture)).map(|fault| (architecture, fault)));
+    let mut trials: Vec<Case> = Vec::new();
+    for fault in FAULTS.iter().filter(|fault| wanted(fault.name, &options.faults)) {
+        if fault.setup.own_disk && !rustix::process::geteuid().is_root() {
+            println!("skipped: {} mounts a disk, which needs root", fault.name);
+            continue;
+        }
+        let architectures = ARCHITECTURES.into_iter().filter(|name| wanted(name, &options.architectures));
+        let cases = architectures
+            .flat_map(|architecture| Protocol::ALL.map(|protocol| Case { fault, architecture, protocol }));
+        let asked = |case: &Case| options.protocols.is_empty() || options.protocols.contains(&case.protocol);
+        trials.extend(cases.filter(asked).filter(|case| fault.concerns(case.architecture, case.protocol)));
     }
-    ensure!(!trials.is_empty(), "these architectures do not know these faults");
+    ensure!(!trials.is_empty(), "these faults do not concern these architectures or protocols");
     trials.shuffle(&mut rng);
     let each = Nanos((options.minutes * 60e9 / trials.len() as f64) as u64);
     let duration = Nanos(each.0.saturating_sub(OVERHEAD.0 + WARMUP.0)).max(SHORTEST);
     println!("seed {}: {} trials of {duration} at {RATE} requests a second", options.seed, trials.len());
     let mut done = Vec::new();
-    for (number, (architecture, fault)) in trials.iter().enumerate() {
+    for (number, case) in trials.iter().enumerate() {
         let seed = options.seed.child(&format!("trial {number}"));
-        let trial = carry_out(&inrush, architecture, fault, duration, seed)
-            .with_context(|| format!("{architecture}, {}", fault.name))?;
+        let trial = carry_out(&inrush, *case, duration, seed).with_context(|| case.to_string())?;
         eprintln!("{:>4}/{} {}", number + 1, trials.len(), trial.line());
         done.push(trial);
     }
-    done.sort_by_key(|trial| (trial.fault.name, trial.architecture.clone()));
+    done.sort_by_key(|trial| (trial.case.fault.name, trial.case.architecture, trial.case.protocol));
     conclude(&done)
 }
 
 fn conclude(done: &[Trial]) -> anyhow::Result<()> {
-    let heading = ["fault", "server", "times", "offered", "answered", "p99", "lost", "allowed", ""];
+    let heading =
+        ["fault", "server", "protocol", "times", "offered", "answered", "p99", "lost", "allowed", ""];
     let rows = done.iter().map(Trial::row);
     println!("\n{}", aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>(), &[]));
     let failed: Vec<&Trial> = done.iter().filter(|trial| !trial.objections.is_empty()).collect();
@@ -144,21 +162,17 @@ fn conclude(done: &[Trial]) -> anyhow::Result<()> {
     bail!("{} of {} trials do not hold", failed.len(), done.len())
 }
 
-/// Runs one architecture under one fault.
-fn carry_out(
-    inrush: &Path,
-    architecture: &str,
-    fault: &'static Fault,
-    duration: Nanos,
-    seed: Seed,
-) -> anyhow::Result<Trial> {
+/// Runs one architecture under one fault, in one protocol.
+fn carry_out(inrush: &Path, case: Case, duration: Nanos, seed: Seed) -> anyhow::Result<Trial> {
+    let Case { fault, architecture, protocol } = case;
     let clock = RealClock::new();
-    let mut server = Server::start(inrush, architecture, fault.setup)?;
-    let url = format!("http://{}/{}", server.address, server::SMALL);
+    let mut server = Server::start(inrush, architecture, protocol, fault.setup)?;
+    let (scheme, flags) = protocol.of_load();
+    let url = format!("{scheme}://{}/{}", server.address, server::SMALL);
     let (warmup, seconds) = (WARMUP.to_string(), duration.to_string());
-    let flags = ["--warmup", &warmup, "--duration", &seconds, "--output", "json"];
     let load = Program::new(inrush)
         .arguments(["load", &url, "--rate", &RATE.to_string(), "--seed", &seed.to_string()])
+        .arguments(["--warmup", &warmup, "--duration", &seconds, "--output", "json"])
         .arguments(flags);
     let before = server.sockets()?;
     let started = clock.now();
@@ -179,13 +193,20 @@ fn carry_out(
     }
     let result: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("no result: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
-    let mut trial = Trial::of(architecture, fault, times, &result)?;
+    let mut trial = Trial::of(case, times, &result)?;
     trial.objections.extend(server.objections(fault.ends_the_server, before, &clock)?);
     Ok(trial)
 }
 
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.architecture, self.protocol, self.fault.name)
+    }
+}
+
 impl Trial {
-    fn of(architecture: &str, fault: &'static Fault, times: u64, result: &Value) -> anyhow::Result<Trial> {
+    fn of(case: Case, times: u64, result: &Value) -> anyhow::Result<Trial> {
+        let fault = case.fault;
         let outcomes = result["outcomes"].as_object().context("the result has no outcomes")?;
         let counts = outcomes.iter().map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0)));
         let (answered, mut lost): (Vec<_>, Vec<_>) = counts.partition(|(name, _)| name == "ok");
@@ -203,8 +224,7 @@ impl Trial {
         }
         let p99 = result["latency_sent_ns"]["answered"]["p99"].as_u64();
         Ok(Trial {
-            architecture: architecture.to_owned(),
-            fault,
+            case,
             times,
             offered,
             answered: answered.iter().map(|(_, count)| count).sum(),
@@ -214,17 +234,19 @@ impl Trial {
         })
     }
 
-    fn row(&self) -> [String; 9] {
+    fn row(&self) -> [String; 10] {
+        let Case { fault, architecture, protocol } = self.case;
         let lost: Vec<String> = self.lost.iter().map(|(name, count)| format!("{count} {name}")).collect();
         [
-            self.fault.name.to_owned(),
-            self.architecture.clone(),
+            fault.name.to_owned(),
+            architecture.to_owned(),
+            protocol.to_string(),
             self.times.to_string(),
             self.offered.to_string(),
             self.answered.to_string(),
             self.p99.clone(),
             if lost.is_empty() { "0".to_owned() } else { lost.join(" ") },
-            self.fault.allowance(),
+            fault.allowance(),
             if self.objections.is_empty() { "holds" } else { "FAILS" }.to_owned(),
         ]
     }
@@ -234,6 +256,6 @@ impl Trial {
             true => format!("holds, {} of {} answered", self.answered, self.offered),
             false => self.objections.join("; "),
         };
-        format!("{}, {}: {verdict}", self.architecture, self.fault.name)
+        format!("{}: {verdict}", self.case)
     }
 }

@@ -1,5 +1,6 @@
 //! The test bed of every benchmark: two sides, the program under test, and the settings that all servers have.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -28,6 +29,8 @@ pub struct TestBed {
     pub topology: Topology,
     /// The inrush program, built just now.
     pub inrush: PathBuf,
+    /// Another build of it, to be compared.
+    pub before: Option<PathBuf>,
     /// The time.
     pub clock: RealClock,
 }
@@ -35,14 +38,14 @@ pub struct TestBed {
 impl TestBed {
     /// Builds inrush and sets up the two sides. Moves this process to the client's CPUs, because its own work must
     /// not take time from the server.
-    pub fn prepare() -> anyhow::Result<TestBed> {
+    pub fn prepare(before: Option<PathBuf>) -> anyhow::Result<TestBed> {
         let inrush = build_inrush()?;
         let topology = Topology::best().context("cannot find out which CPUs there are")?;
         for warning in &topology.warnings {
             eprintln!("warning: {warning}");
         }
         sys::cpu::pin(&topology.client.cpus).context("cannot move to the client's CPUs")?;
-        Ok(TestBed { topology, inrush, clock: RealClock::new() })
+        Ok(TestBed { topology, inrush, before, clock: RealClock::new() })
     }
 
     /// Opens a listener on the server's side that never accepts. A backlog of 1 is full after two connections.
@@ -82,11 +85,22 @@ pub fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Cargo as a shell starts it. `cargo run` sets variables that build scripts read: with them, cargo would build ring and all
+/// that stands on it anew, and the next `cargo run` once more.
+pub fn cargo() -> Program<'static> {
+    let is_of_this_run = |name: &OsString| {
+        ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.to_string_lossy().starts_with(start))
+    };
+    let names = std::env::vars_os().map(|(name, _)| name).filter(is_of_this_run);
+    let unset = names.flat_map(|name| ["-u".into(), name]);
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    Program::new("env").arguments(unset).arguments([cargo])
+}
+
 /// Builds the measured program, so that it is never an old one. Returns its path, beside this program.
 pub fn build_inrush() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-    let program = Program::new(cargo)
+    let program = cargo()
         .arguments(["build", "--release", "--quiet", "--package", "inrush", "--manifest-path"])
         .arguments([root]);
     let output = program.start().context("cannot start cargo")?.output(TICK, || true)?;

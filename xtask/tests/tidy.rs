@@ -26,7 +26,7 @@ const USE_THEIR_LIST_MOST: usize = 4;
 
 /// The most lines of code without comments and tests.
 const BUDGETS: [(&str, usize); 4] =
-    [("analysis", 1_800), ("lab", 2_700), ("report", 3_750), ("xtask", 3_550)];
+    [("analysis", 1_800), ("lab", 2_700), ("report", 3_750), ("xtask", 3_750)];
 
 /// Compares the places that break a rule with the places that may.
 fn check(rule: &str, found: impl IntoIterator<Item = String>, allowed: &[&str]) {

@@ -10,6 +10,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use report::columns::aligned;
@@ -48,6 +49,9 @@ pub struct MemoryOptions {
     /// Idle connections
     #[arg(long, default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=14_000))]
     connections: u32,
+    /// Measure another build of inrush beside this one
+    #[arg(long, value_name = "PROGRAM")]
+    pub before: Option<PathBuf>,
 }
 
 /// The cost at one server.
@@ -66,7 +70,8 @@ pub fn run(options: &MemoryOptions, bed: &TestBed) -> anyhow::Result<()> {
     let folder = folder_to_serve(&[(FILE_NAME, FILE_LENGTH)])?;
     let mut measured = Vec::new();
     // The readiness limit keeps only a connection's place, so a comparison would mean nothing.
-    for server in servers::ALL.iter().filter(|server| server.name != LIMIT.name) {
+    let servers = servers::ALL.iter().chain(servers::before(bed));
+    for server in servers.filter(|server| server.name != LIMIT.name) {
         let started = server.start(bed, folder.path(), None, AfterReply::Keep);
         let cost = |running| measure(options, bed, server.name, running);
         match started.and_then(|running| running.map(cost).transpose()) {

@@ -1,6 +1,8 @@
 //! Contestants with the same task one after another, in rounds of random order. A drift of the machine so affects all
 //! alike, and a ratio is taken within a round.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use report::columns::aligned;
 use serde::Serialize;
@@ -29,6 +31,9 @@ pub struct RaceOptions {
     /// Speak HTTP/2 in cleartext, with 32 streams on each connection
     #[arg(long)]
     pub http2: bool,
+    /// Measure another build of inrush beside this one
+    #[arg(long, value_name = "PROGRAM")]
+    pub before: Option<PathBuf>,
 }
 
 impl RaceOptions {
@@ -162,6 +167,15 @@ fn summarise(names: &[&'static str], reference: &str, samples: Vec<Vec<Sample>>)
     summaries.collect()
 }
 
+/// Writes the ratio of a contestant to its build before, within each round; `None` without one of the two.
+pub fn change(own: &str, before: &str, measured: &[Measured]) -> Option<String> {
+    let samples = |name| Some(&measured.iter().find(|one| one.name == name)?.samples);
+    let (own, before) = (samples(own)?, samples(before)?);
+    let ratios = own.iter().zip(before).map(|(now, then)| now.requests_per_s / then.requests_per_s);
+    let Spread { median, min, max } = Spread::of(ratios)?;
+    Some(format!("over the build before: {median:.3} ({min:.3} to {max:.3})\n"))
+}
+
 /// Writes a line for each. `what` names their kind, and `reference` the base of the ratios.
 pub fn table(what: &str, reference: &str, measured: &[Measured]) -> String {
     let head = [what, "requests/s", "CPU us/request", &format!("x {reference}"), "min..max", "errors"];
@@ -188,7 +202,6 @@ pub fn table(what: &str, reference: &str, measured: &[Measured]) -> String {
 mod tests {
     use super::*;
     use base::Seed;
-    use std::path::PathBuf;
 
     fn sample(requests_per_s: f64) -> Sample {
         Sample { requests_per_s, cpu_us_per_request: None, errors: 0 }
@@ -207,7 +220,8 @@ mod tests {
     #[test]
     fn everybody_runs_once_in_each_round() {
         let common = Common { seed: Seed(1), out: PathBuf::new(), check: false };
-        let options = RaceOptions { common, rounds: 4, seconds: 2, connections: 1, http2: false };
+        let options =
+            RaceOptions { common, rounds: 4, seconds: 2, connections: 1, http2: false, before: None };
         let (mut runs, mut lengths) = (Vec::new(), Vec::new());
         let measured = race(&options, "a race", &["a", "b", "c"], "a", |index, seconds| {
             runs.push(index);

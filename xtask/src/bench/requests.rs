@@ -9,10 +9,10 @@
 use anyhow::Context;
 use stage::kernel::Observer;
 
-use super::race::{Measured, Mode, RaceOptions, race, sample, table};
+use super::race::{Measured, Mode, RaceOptions, change, race, sample, table};
 use super::{Promise, usertcp};
 use crate::responder::AfterReply;
-use crate::rivals::readers::{self, INRUSH, OVER_AF_XDP, OVER_TUN, Reader, Task};
+use crate::rivals::readers::{self, BEFORE, INRUSH, OVER_AF_XDP, OVER_TUN, Reader, Task};
 use crate::rivals::servers::{self, LIMIT};
 use crate::test_bed::{FILE_LENGTH, TestBed, folder_to_serve};
 
@@ -26,6 +26,7 @@ pub fn run(options: &RaceOptions, bed: &TestBed) -> anyhow::Result<()> {
         let clients = measure(options, bed, connections, after_reply)?;
         println!("\n{connections}, {FILE_LENGTH} bytes, {} connections:", options.connections);
         print!("{}", table("client", reference, &clients));
+        print!("{}", change(INRUSH, BEFORE.name, &clients).unwrap_or_default());
         measured.push(Mode { connections, contestants: clients });
     }
     println!();
@@ -45,14 +46,16 @@ fn measure(
     let server = if options.http2 { &servers::OVER_HTTP2[0] } else { &LIMIT };
     let server = server.start(bed, folder.path(), None, after_reply)?.context("the server has gone")?;
     let url: &str = &format!("http://{}/", server.address);
-    let (connections, inrush) = (options.connections, &bed.inrush);
-    let streams = options.streams();
-    let task = |seconds| Task { url, connections, streams, seconds, after_reply, script: None, inrush };
+    let (connections, streams, script) = (options.connections, options.streams(), None);
+    let task = |client: &Reader, seconds| {
+        let inrush = bed.before.as_ref().filter(|_| client.name == BEFORE.name).unwrap_or(&bed.inrush);
+        Task { url, connections, streams, seconds, after_reply, script, inrush }
+    };
     let mut clients: Vec<&Reader> = Vec::new();
     let links = usertcp::links(bed)?;
     let can_run = |client: &&Reader| !client.stack.is_in_user_space() || links.contains(&client.stack);
-    for client in readers::ALL.iter().filter(can_run) {
-        match client.is_installed(&task(1)) {
+    for client in readers::ALL.iter().chain(bed.before.as_ref().map(|_| &BEFORE)).filter(can_run) {
+        match client.is_installed(&task(client, 1)) {
             false => println!("skipped: {} is not installed, or does not speak this protocol", client.name),
             true if after_reply == AfterReply::Keep || client.reconnects => clients.push(client),
             true => println!("skipped: {} does not connect again", client.name),
@@ -60,7 +63,8 @@ fn measure(
     }
     let mut observer = Observer::of(&bed.topology).context("cannot look at the client's side")?;
     let run = |index: usize, seconds| {
-        sample(bed, &mut observer, clients[index], &task(seconds), |elapsed| elapsed.client_cpu)
+        let client = clients[index];
+        sample(bed, &mut observer, client, &task(client, seconds), |elapsed| elapsed.client_cpu)
     };
     let names: Vec<&'static str> = clients.iter().map(|client| client.name).collect();
     let measured = race(options, title, &names, options.reader().name, run)?;

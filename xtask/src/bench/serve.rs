@@ -20,10 +20,10 @@ use stage::identity::Identity;
 use stage::kernel::Observer;
 
 use super::Promise;
-use super::race::{Measured, Mode, RaceOptions, race, sample, table};
+use super::race::{Measured, Mode, RaceOptions, change, race, sample, table};
 use crate::responder::AfterReply;
 use crate::rivals::readers::{self, Reader, Task};
-use crate::rivals::servers::{self, H2O, INRUSH, LIMIT, READINESS, REFERENCE};
+use crate::rivals::servers::{self, BEFORE, H2O, INRUSH, LIMIT, READINESS, REFERENCE};
 use crate::test_bed::{FILE, FILE_LENGTH, TestBed, folder_to_serve};
 
 /// Requests that a connection sends at once.
@@ -74,7 +74,7 @@ const SHAPES: [Shape; 4] = [
 ];
 /// The loads under TLS.
 const UNDER_TLS: [Shape; 3] = [Shape::KEEP_ALIVE, Shape::CONNECTIONS, Shape::RESUMED];
-const DRIVERS: [&str; 3] = [INRUSH, READINESS, REFERENCE];
+const DRIVERS: [&str; 4] = [INRUSH, READINESS, REFERENCE, BEFORE.name];
 
 /// The options of the measurement.
 #[derive(clap::Args)]
@@ -85,8 +85,15 @@ pub struct ServeOptions {
     #[arg(long, conflicts_with = "http2")]
     tls: bool,
     /// Measure full handshakes of TLS 1.3 with X25519 and X25519MLKEM768, beside nginx, HAProxy and Caddy
-    #[arg(long, conflicts_with_all = ["http2", "tls"])]
+    #[arg(long, conflicts_with_all = ["http2", "tls", "before"])]
     handshakes: bool,
+}
+
+impl ServeOptions {
+    /// Another build of inrush, to be measured too.
+    pub fn before(&self) -> Option<&PathBuf> {
+        self.race.before.as_ref()
+    }
 }
 
 /// Measures, prints and writes.
@@ -114,6 +121,7 @@ pub fn run(options: &ServeOptions, bed: &TestBed) -> anyhow::Result<()> {
         let (Shape { title, file_length, .. }, reader) = (shape, reader.name);
         println!("\n{title}, {file_length} bytes, {reader} -t1 -c{}:", options.connections);
         print!("{}", table("server", REFERENCE, &servers));
+        print!("{}", change(INRUSH, BEFORE.name, &servers).unwrap_or_default());
         measured.push(Mode { connections: title, contestants: servers });
     }
     println!();
@@ -146,7 +154,8 @@ fn measure(
     shape: &Shape,
 ) -> anyhow::Result<Vec<Measured>> {
     let mut running = Vec::new();
-    for server in contest.servers.iter().filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
+    let servers = contest.servers.iter().chain(servers::before(bed));
+    for server in servers.filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
         match server.start(bed, root, contest.tls.as_ref(), shape.after_reply)? {
             Some(ready) => running.push((server.name, ready)),
             None => println!("skipped: {} is not installed", server.name),

@@ -1,9 +1,10 @@
 //! The faults of the campaign. Each names its act, its period, its architectures, and the outcomes that it may cause.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 
+use anyhow::ensure;
 use base::{Bytes, Nanos, Rng};
 use rand::RngExt;
 
@@ -11,7 +12,7 @@ use rand::seq::IndexedRandom;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use super::peers;
-use super::server::{LARGE, LARGE_BYTES, MANY, SMALL, Server, Setup};
+use super::server::{DISK_BYTES, LARGE, LARGE_BYTES, LOG, MANY, Protocol, SMALL, Server, Setup};
 
 /// One fault.
 pub struct Fault {
@@ -23,6 +24,8 @@ pub struct Fault {
     pub setup: Setup,
     /// True if the fault ends the server.
     pub ends_the_server: bool,
+    /// True if its clients ask in HTTP/1 and have no TLS.
+    asks_in_cleartext: bool,
     /// Period and act; `None` where the server's flags or limits are the fault.
     every: Option<(Nanos, Act)>,
     /// Outcomes that may occur. No other may.
@@ -45,13 +48,22 @@ const PROCESSES: &[&str] = &["mp", "smped"];
 /// Connections that a killed process may hold: the arrivals of 10 ms at the load's rate.
 const HELD: Allowance = Allowance::Each(3);
 
-const PLAIN: Setup = Setup { flags: &[], descriptors: None, many_files: false };
+const PLAIN: Setup = Setup { flags: &[], descriptors: None, many_files: false, own_disk: false };
 
-const NONE: Fault =
-    Fault { name: "", architectures: &[], setup: PLAIN, ends_the_server: false, every: None, may_lose: &[] };
+const NONE: Fault = Fault {
+    name: "",
+    architectures: &[],
+    setup: PLAIN,
+    ends_the_server: false,
+    asks_in_cleartext: false,
+    every: None,
+    may_lose: &[],
+};
+/// A fault by clients that ask in HTTP/1.
+const BY_CLIENTS: Fault = Fault { asks_in_cleartext: true, ..NONE };
 
 /// All faults.
-pub const FAULTS: [Fault; 14] = [
+pub const FAULTS: [Fault; 15] = [
     Fault { name: "none", ..NONE },
     Fault {
         name: "worker-killed",
@@ -73,34 +85,40 @@ pub const FAULTS: [Fault; 14] = [
         ..NONE
     },
     Fault { name: "sighup-storm", every: Some((Nanos::from_millis(10), reread)), ..NONE },
-    Fault { name: "file-truncated", every: Some((Nanos::from_millis(100), truncate)), ..NONE },
+    Fault { name: "file-truncated", every: Some((Nanos::from_millis(100), truncate)), ..BY_CLIENTS },
     Fault { name: "disk-full", setup: Setup { flags: &["--access-log=/dev/full"], ..PLAIN }, ..NONE },
+    Fault {
+        name: "disk-fills",
+        setup: Setup { own_disk: true, ..PLAIN },
+        every: Some((Nanos::from_millis(200), fill_or_empty_disk)),
+        ..NONE
+    },
     Fault {
         name: "few-descriptors",
         setup: Setup { descriptors: Some(128), ..PLAIN },
         every: Some((Nanos::from_millis(20), hold_idle)),
         may_lose: &[("shed", Allowance::Any)],
-        ..NONE
+        ..BY_CLIENTS
     },
     Fault {
         name: "few-connections",
         setup: Setup { flags: &["--max-connections=40"], ..PLAIN },
         every: Some((Nanos::from_millis(20), hold_idle)),
         may_lose: &[("shed", Allowance::Any)],
-        ..NONE
+        ..BY_CLIENTS
     },
     Fault {
         name: "little-memory",
         setup: Setup { flags: &["--small-file=64KiB", "--cache-memory=1GiB"], many_files: true, ..PLAIN },
         every: Some((Nanos::from_millis(20), fill_cache)),
         may_lose: &[("shed", Allowance::Any), ("status_error", Allowance::Any)],
-        ..NONE
+        ..BY_CLIENTS
     },
     Fault {
         name: "slow-readers",
         setup: Setup { flags: &["--write-timeout=1s"], ..PLAIN },
         every: Some((Nanos::from_millis(50), read_nothing)),
-        ..NONE
+        ..BY_CLIENTS
     },
     Fault {
         name: "slowloris",
@@ -119,9 +137,10 @@ pub const FAULTS: [Fault; 14] = [
 ];
 
 impl Fault {
-    /// Tells whether the fault concerns an architecture.
-    pub fn concerns(&self, architecture: &str) -> bool {
-        self.architectures.is_empty() || self.architectures.contains(&architecture)
+    /// Tells whether the fault concerns an architecture under a protocol.
+    pub fn concerns(&self, architecture: &str, protocol: Protocol) -> bool {
+        let is_for_it = self.architectures.is_empty() || self.architectures.contains(&architecture);
+        is_for_it && !(self.asks_in_cleartext && protocol == Protocol::Tls)
     }
 
     /// Tells whether the fault happens during the load.
@@ -245,6 +264,18 @@ fn truncate(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     file.set_len(scene.rng.random_range(0..LARGE_BYTES))?;
     file.set_len(LARGE_BYTES)?;
     scene.hold(stream, 8);
+    Ok(1)
+}
+
+/// Fills the disk of the access log, or empties it, by turns.
+fn fill_or_empty_disk(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    let filler = scene.server.on_disk("filler");
+    if fs::remove_file(&filler).is_ok() {
+        File::options().write(true).open(scene.server.on_disk(LOG))?.set_len(0)?;
+        return Ok(0);
+    }
+    let full = fs::write(&filler, vec![b'f'; DISK_BYTES as usize]).err().map(|error| error.kind());
+    ensure!(full == Some(ErrorKind::StorageFull), "the disk is not full: {full:?}");
     Ok(1)
 }
 

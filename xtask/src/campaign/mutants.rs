@@ -14,9 +14,9 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use report::columns::aligned;
 use serde::Deserialize;
-use sys::process::{Program, Streams};
+use sys::process::Streams;
 
-use crate::test_bed::TICK;
+use crate::test_bed::{TICK, cargo};
 
 /// The crates whose tests must notice a mutant, with the files that are mutated and the part that must be caught.
 const GOALS: [Goal; 12] = [
@@ -121,9 +121,8 @@ fn mutate(goal: &Goal, shard: Option<&str>) -> anyhow::Result<Outcomes> {
     let mut arguments = vec!["mutants", "--package", goal.krate, "--output", &output, "--no-shuffle"];
     arguments.extend(goal.files.iter().flat_map(|files| ["--file", files]));
     arguments.extend(shard.iter().flat_map(|part| ["--shard", part]));
-    let cargo = Program::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let child =
-        cargo.arguments(arguments).with_streams(Streams::Messages).start().context("cannot start cargo")?;
+        cargo().arguments(arguments).with_streams(Streams::Messages).start().context("cannot start cargo")?;
     let exit = child.output(TICK, || true)?.exit.status;
     // 2: some survived; 3: some did not end. Anything else is a failure of the run itself.
     if !matches!(exit.code(), Some(0 | 2 | 3)) {

@@ -1,16 +1,21 @@
 //! The server of a trial: `inrush serve` on loopback, observed through /proc and its admin address.
 
-use std::fs;
+use std::ffi::CString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos};
+use clap::ValueEnum;
+use experiment::TlsKey;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Pid;
 use serde_json::Value;
+use stage::identity::Identity;
 use stage::proc;
 use sys::process::{Child, Program};
 
@@ -25,6 +30,12 @@ pub const LARGE_BYTES: u64 = 8 << 20;
 /// Number of files named `0.bin` and so on, 32 KiB each. Together they exceed a small cache.
 pub const MANY: usize = 2_000;
 
+/// The size of the access log's disk: some seconds of the load.
+pub const DISK_BYTES: u64 = 64 << 10;
+/// The name of the access log on it.
+pub const LOG: &str = "access.log";
+/// The folder of the disk.
+const DISK: &str = "disk";
 /// Timeout for the server's counters to settle, and for its exit.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Worker processes and threads of the architectures that serve one connection each.
@@ -39,6 +50,65 @@ pub struct Setup {
     pub descriptors: Option<u32>,
     /// True if its root holds the [`MANY`] files.
     pub many_files: bool,
+    /// True if its access log is on a disk of its own, of [`DISK_BYTES`]. Needs root.
+    pub own_disk: bool,
+}
+
+/// The protocol of a trial's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Protocol {
+    /// HTTP/1.1 in cleartext.
+    Http1,
+    /// HTTP/1.1 under TLS, with a handshake for each connection.
+    Tls,
+    /// HTTP/2 in cleartext, with prior knowledge.
+    Http2,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Protocol; 3] = [Protocol::Http1, Protocol::Tls, Protocol::Http2];
+
+    /// The scheme of its URLs, and the flags of `inrush load`.
+    pub fn of_load(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Protocol::Http1 => ("http", &[]),
+            // Nobody has signed the certificate.
+            Protocol::Tls => ("https", &["--insecure"]),
+            Protocol::Http2 => ("http", &["--http2"]),
+        }
+    }
+}
+
+/// By its name on the command line.
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Http1 => "http1",
+            Protocol::Tls => "tls",
+            Protocol::Http2 => "http2",
+        })
+    }
+}
+
+/// A disk in memory, until it is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: PathBuf) -> anyhow::Result<Disk> {
+        fs::create_dir(&at)?;
+        let size = CString::new(format!("size={DISK_BYTES}"))?;
+        let flags = MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSUID;
+        mount("campaign", &at, "tmpfs", flags, size.as_c_str()).context("cannot mount a small disk")?;
+        Ok(Disk(at))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Detached, because a process that is ending may still have the log open.
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
 }
 
 /// A running server; killed when dropped.
@@ -46,6 +116,8 @@ pub struct Server {
     child: Child,
     /// Reads its messages until it ends: a full pipe would stop it.
     messages: Option<JoinHandle<std::io::Result<String>>>,
+    /// The disk of its access log.
+    _disk: Option<Disk>,
     folder: tempfile::TempDir,
     admin: SocketAddr,
     /// Its HTTP address.
@@ -57,15 +129,14 @@ impl Server {
     ///
     /// # Errors
     /// The server does not start; the error has its messages.
-    pub fn start(inrush: &Path, architecture: &str, setup: Setup) -> anyhow::Result<Server> {
+    pub fn start(
+        inrush: &Path,
+        architecture: &str,
+        protocol: Protocol,
+        setup: Setup,
+    ) -> anyhow::Result<Server> {
         let folder = tempfile::tempdir()?;
-        let site = folder.path().join("site");
-        fs::create_dir(&site)?;
-        fs::write(site.join(SMALL), [b's'; 1024])?;
-        fs::write(site.join(LARGE), vec![b'l'; LARGE_BYTES as usize])?;
-        for number in 0..if setup.many_files { MANY } else { 0 } {
-            fs::write(site.join(format!("{number}.bin")), [b'm'; 32 << 10])?;
-        }
+        let site = make_site(folder.path(), setup.many_files)?;
         let config = folder.path().join("serve.toml");
         fs::write(&config, "accept-limit = \"1\"\n")?;
         let limit = setup.descriptors.map_or_else(String::new, |most| format!("ulimit -n {most}; "));
@@ -78,6 +149,15 @@ impl Server {
             .arguments(setup.flags);
         if ["mp", "mt"].contains(&architecture) {
             program = program.arguments(["--workers", WORKERS]);
+        }
+        if protocol == Protocol::Tls {
+            let Identity { certificate, key } = Identity::make(folder.path(), TlsKey::P256)?;
+            program =
+                program.arguments([Path::new("--tls-cert"), &certificate, Path::new("--tls-key"), &key]);
+        }
+        let disk = setup.own_disk.then(|| Disk::mount(folder.path().join(DISK))).transpose()?;
+        if let Some(Disk(disk)) = &disk {
+            program = program.arguments([Path::new("--access-log"), &disk.join(LOG)]);
         }
         let mut child = program.arguments([&site]).start().context("cannot start inrush serve")?;
         let mut stderr = BufReader::new(child.stderr.take().context("no stderr")?);
@@ -94,7 +174,13 @@ impl Server {
             let mut rest = String::new();
             stderr.read_to_string(&mut rest).map(|_| rest)
         });
-        Ok(Server { child, messages: Some(rest), folder, address: addresses.0, admin: addresses.1 })
+        let (messages, (address, admin)) = (Some(rest), addresses);
+        Ok(Server { child, messages, _disk: disk, folder, address, admin })
+    }
+
+    /// Path of a file on the disk of its access log.
+    pub fn on_disk(&self, name: &str) -> PathBuf {
+        self.folder.path().join(DISK).join(name)
     }
 
     /// Path of a served file.
@@ -201,4 +287,16 @@ impl Server {
             }
         }
     }
+}
+
+/// Makes the folder to serve.
+fn make_site(folder: &Path, many_files: bool) -> anyhow::Result<PathBuf> {
+    let site = folder.join("site");
+    fs::create_dir(&site)?;
+    fs::write(site.join(SMALL), [b's'; 1024])?;
+    fs::write(site.join(LARGE), vec![b'l'; LARGE_BYTES as usize])?;
+    for number in 0..if many_files { MANY } else { 0 } {
+        fs::write(site.join(format!("{number}.bin")), [b'm'; 32 << 10])?;
+    }
+    Ok(site)
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use base::Nanos;
 use sys::process::{Child, Program};
 
-use crate::test_bed::TICK;
+use crate::test_bed::{TICK, cargo};
 
 /// Flags of `campaign suite`.
 #[derive(clap::Args)]
@@ -23,8 +23,7 @@ pub struct SuiteOptions {
 pub fn run(options: &SuiteOptions) -> anyhow::Result<()> {
     let test = |more: &[&str]| -> anyhow::Result<Option<String>> {
         let arguments = ["test", "--workspace", "--quiet", "--no-fail-fast"].iter().chain(more);
-        let cargo = Program::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let child = cargo.arguments(arguments).start().context("cannot start cargo")?;
+        let child = cargo().arguments(arguments).start().context("cannot start cargo")?;
         let output = child.output(TICK, || true)?;
         let said = || [output.stdout.as_slice(), &output.stderr].concat();
         Ok((!output.exit.status.success()).then(|| String::from_utf8_lossy(&said()).into_owned()))

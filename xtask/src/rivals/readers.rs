@@ -87,6 +87,9 @@ pub const OWN: Reader = ours(INRUSH, Stack::Kernel);
 pub const ALL: [Reader; 6] =
     [OWN, ours(OVER_TUN, Stack::User), ours(OVER_AF_XDP, Stack::AfXdp), REFERENCE, HTTP2_REFERENCE, OHA];
 
+/// Our client in another build.
+pub const BEFORE: Reader = ours("inrush load before", Stack::Kernel);
+
 /// The name of our client.
 pub const INRUSH: &str = "inrush load";
 /// The same with TCP in user space over TUN.

@@ -69,6 +69,20 @@ pub const ALL: [Server; 9] = [
     LIMIT,
 ];
 
+/// Another build of our server.
+pub const BEFORE: Server = Server {
+    name: "inrush before",
+    prepare: |bed, settings, _| {
+        let program = bed.before.clone().ok_or_else(|| StartError::NotInstalled(INRUSH.to_owned()))?;
+        Ok(Recipe { program, ..inrush(bed, settings, &ONE_LOOP)? })
+    },
+};
+
+/// The other build of our server, if there is one.
+pub fn before(bed: &TestBed) -> Option<&'static Server> {
+    bed.before.as_ref().map(|_| &BEFORE)
+}
+
 /// The servers under TLS.
 pub const UNDER_TLS: [Server; 2] = [OURS, NGINX];
 
