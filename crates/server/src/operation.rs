@@ -2,13 +2,15 @@
 //!
 //! - `admin`, the pages and metrics, and `side_servers`, the small servers that answer them beside the main one;
 //! - `upgrade`, which replaces a running server, and `service_manager`, the messages to systemd;
-//! - `confinement`, which gives up rights at the start; `certificates`, which are read again at a reload.
+//! - `confinement`, which gives up rights at the start; `certificates`, which are read again at a reload, and
+//!   `rereads`, when that is.
 //!
 //! Owns nothing that a request of a client needs.
 
 pub mod admin;
 pub mod certificates;
 pub mod confinement;
+pub mod rereads;
 pub mod service_manager;
 pub mod side_servers;
 pub mod upgrade;

@@ -36,6 +36,7 @@ use crate::observation::load_report::ReportStarter;
 use crate::operation::admin::{Access, Admin, History};
 use crate::operation::certificates::{Certificates, LOOK_EVERY};
 use crate::operation::confinement::{Confined, Confinement};
+use crate::operation::rereads::Rereads;
 use crate::operation::service_manager::Notifier;
 use crate::operation::side_servers::{self, Guard, SideServer, Totals};
 use crate::operation::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, Successor};
@@ -239,24 +240,27 @@ impl Server {
         self.agent.as_ref().map(|agent| &agent.address)
     }
 
-    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP it opens the
-    /// access log anew, reads certificates again, and gets the configuration from `reread`. It applies the
-    /// accept-limit, the limits and timeouts of the protocol, and the rules of the site. It also reads certificates
-    /// again when their files have changed. At SIGUSR2 it hands over to a newer program, and shuts down once that
-    /// serves. Blocks.
+    /// Waits for SIGTERM or SIGINT, then shuts down; a second one ends the process at once. At SIGHUP, and at most ten
+    /// times a second, it opens the access log anew, reads certificates again, and gets the configuration from `reread`. It
+    /// applies the accept-limit, the limits and timeouts of the protocol, and the rules of the site. It also reads
+    /// certificates again when their files have changed. At SIGUSR2 it hands over to a newer program, and shuts down once
+    /// that serves. Blocks.
     ///
     /// # Errors
     /// [`ServeError::Thread`] if a thread ended by itself.
     pub fn wait(mut self, mut reread: impl FnMut() -> Reread) -> Result<Drained, ServeError> {
+        let (clock, mut rereads) = (RealClock::new(), Rereads::default());
         loop {
             self.announce();
-            match signal::wait(self.patience()).map_err(system("wait for signals"))? {
-                Some(Signal::HangUp) => {
-                    self.service_manager.reloading();
-                    self.certificates.iter_mut().for_each(Certificates::read_again);
-                    self.apply(reread());
-                    self.service_manager.ready();
-                }
+            if rereads.begin(clock.now()) {
+                self.service_manager.reloading();
+                self.certificates.iter_mut().for_each(Certificates::read_again);
+                self.apply(reread());
+                self.service_manager.ready();
+            }
+            let patience = [self.patience(), rereads.left(clock.now())].into_iter().flatten().min();
+            match signal::wait(patience).map_err(system("wait for signals"))? {
+                Some(Signal::HangUp) => rereads.ask(clock.now()),
                 Some(Signal::Terminate | Signal::Interrupt) => {
                     self.service_manager.stopping();
                     // A successor may have become ready since the last look.
