@@ -390,7 +390,7 @@ mod tests {
             &[][..],
             &["a \"folder\" \\ of\tsorts", "--listen=[::1]:0", "--listen=127.0.0.1:0", "--show-dot-files"],
             &["--arch=mt", "--wake=mutex", "--workers=7", "--accept-limit=inf", "--cpus=0", "--burn=1ms"],
-            &["--dispatch=fdm", "--fdm-sets=4", "--sleep-threshold=adaptive", "--access-log=-"],
+            &["--dispatch=fdm", "--fdm-live-counter=4", "--sleep-threshold=adaptive", "--access-log=-"],
             &["--redirect=/a* /b/* 301", "--redirect=/c /d", "--header=/* X: \"y\" 'z'", "--listing"],
             &["--error-page=404 /4.html", "--fallback=/i", "--index=a", "--index=b"],
             &["--admin=127.0.0.1:9", "--log-format=json", "--max-head=2KiB", "--max-requests=3", "007"],

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use base::setting::{Chosen, Declaration, Setting, number_in};
+use base::setting::{Chosen, Declaration, Setting};
 use base::{Nanos, RealClock};
 
 use super::{Change, Mechanism, Poll, poll_bits, poll_event};
@@ -13,11 +13,6 @@ use crate::capabilities::Capabilities;
 use crate::locality::{self, LONGEST, PollingSets, Rule, Settings};
 use crate::wait_settings::{NAP, SLEEP_THRESHOLD, Tunable};
 use crate::{Event, Interest, Token, Waited};
-
-static SETS: Setting<usize> = Setting::parsed_by(
-    Declaration { flag: "--fdm-sets", value: "N", help: "number of poll sets [default: 3]", ..ALONE },
-    |text| number_in(1..=8, text),
-);
 
 pub(crate) static LIVE_COUNTER: Setting<Tunable> = Setting::new(Declaration {
     flag: "--fdm-live-counter",
@@ -52,9 +47,6 @@ const ALONE: Declaration = Declaration {
 
 fn settings(chosen: &Chosen) -> Settings {
     let mut settings = Settings::default();
-    if let Some(sets) = chosen.get(&SETS) {
-        settings.sets = u8::try_from(sets).expect("its parser has a smaller range");
-    }
     match chosen.get(&LIVE_COUNTER) {
         Some(Tunable::Fixed(number)) => settings.live_counter = number,
         Some(Tunable::Adaptive) => settings.adapts.live_counter = true,
@@ -89,7 +81,7 @@ impl Fdm {
 impl Mechanism for Fdm {
     const CAPABILITIES: Capabilities = Capabilities {
         name: "fdm",
-        settings: &[&SETS, &LIVE_COUNTER, &RULE, &SLEEP_THRESHOLD, &NAP],
+        settings: &[&LIVE_COUNTER, &RULE, &SLEEP_THRESHOLD, &NAP],
         ..Poll::CAPABILITIES
     };
     const SPINS: u32 = 100;

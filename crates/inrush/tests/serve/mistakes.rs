@@ -175,7 +175,6 @@ fn mechanism_setting_is_refused_with_other_mechanisms() {
     for (mechanism, flag) in [
         ("rt-signals", "--rt-fetch=sigtimedwait"),
         ("rt-signals", "--rt-upkeep=4"),
-        ("fdm", "--fdm-sets=2"),
         ("fdm", "--fdm-live-counter=2"),
         ("fdm", "--fdm-rule=counter"),
         ("fdm", "--sleep-threshold=2"),
