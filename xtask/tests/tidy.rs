@@ -25,8 +25,15 @@ const SIDE_BY_SIDE_MOST: usize = 12;
 const USE_THEIR_LIST_MOST: usize = 4;
 
 /// The most lines of code without comments and tests.
-const BUDGETS: [(&str, usize); 4] =
-    [("analysis", 1_800), ("lab", 2_700), ("report", 3_750), ("xtask", 3_750)];
+const BUDGETS: [(&str, usize); 7] = [
+    ("analysis", 1_800),
+    ("inrush", 8_000),
+    ("lab", 2_700),
+    ("load", 11_450),
+    ("report", 3_750),
+    ("server", 18_600),
+    ("xtask", 3_750),
+];
 
 /// Compares the places that break a rule with the places that may.
 fn check(rule: &str, found: impl IntoIterator<Item = String>, allowed: &[&str]) {
