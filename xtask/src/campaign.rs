@@ -23,7 +23,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use base::{Clock, Nanos, RealClock, Seed};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use rand::seq::SliceRandom;
 use report::columns::aligned;
 use serde_json::Value;
@@ -79,7 +79,7 @@ pub struct FaultOptions {
     protocols: Vec<Protocol>,
 }
 
-/// What a trial is about.
+/// The fault, the architecture and the protocol of a trial.
 #[derive(Clone, Copy)]
 struct Case {
     fault: &'static Fault,
@@ -117,18 +117,19 @@ pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
 fn faults(options: &FaultOptions) -> anyhow::Result<()> {
     let inrush = build_inrush()?;
     let mut rng = options.seed.rng();
-    let wanted = |name: &str, only: &[String]| only.is_empty() || only.iter().any(|other| other == name);
     let mut trials: Vec<Case> = Vec::new();
-    for fault in FAULTS.iter().filter(|fault| wanted(fault.name, &options.faults)) {
+    for fault in FAULTS.iter().filter(|fault| is_wanted(fault.name, &options.faults)) {
         if fault.setup.own_disk && !rustix::process::geteuid().is_root() {
             println!("skipped: {} mounts a disk, which needs root", fault.name);
             continue;
         }
-        let architectures = ARCHITECTURES.into_iter().filter(|name| wanted(name, &options.architectures));
-        let cases = architectures
-            .flat_map(|architecture| Protocol::ALL.map(|protocol| Case { fault, architecture, protocol }));
-        let asked = |case: &Case| options.protocols.is_empty() || options.protocols.contains(&case.protocol);
-        trials.extend(cases.filter(asked).filter(|case| fault.concerns(case.architecture, case.protocol)));
+        for architecture in ARCHITECTURES.into_iter().filter(|name| is_wanted(*name, &options.architectures))
+        {
+            let protocols =
+                Protocol::value_variants().iter().filter(|one| is_wanted(*one, &options.protocols));
+            let cases = protocols.filter(|protocol| fault.concerns(architecture, **protocol));
+            trials.extend(cases.map(|protocol| Case { fault, architecture, protocol: *protocol }));
+        }
     }
     ensure!(!trials.is_empty(), "these faults do not concern these architectures or protocols");
     trials.shuffle(&mut rng);
@@ -144,6 +145,11 @@ fn faults(options: &FaultOptions) -> anyhow::Result<()> {
     }
     done.sort_by_key(|trial| (trial.case.fault.name, trial.case.architecture, trial.case.protocol));
     conclude(&done)
+}
+
+/// Tells whether the options name it, or nothing of its kind.
+fn is_wanted<T: PartialEq<U>, U: ?Sized>(one: &U, only: &[T]) -> bool {
+    only.is_empty() || only.iter().any(|other| other == one)
 }
 
 fn conclude(done: &[Trial]) -> anyhow::Result<()> {

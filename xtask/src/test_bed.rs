@@ -48,6 +48,11 @@ impl TestBed {
         Ok(TestBed { topology, inrush, before, clock: RealClock::new() })
     }
 
+    /// A contestant of the other build, if there is that build.
+    pub fn of_before<T>(&self, contestant: &'static T) -> Option<&'static T> {
+        self.before.as_ref().map(|_| contestant)
+    }
+
     /// Opens a listener on the server's side that never accepts. A backlog of 1 is full after two connections.
     pub fn silent_listener(&self, backlog: i32) -> anyhow::Result<(OwnedFd, SocketAddr)> {
         let address = SocketAddr::from((self.topology.server.addresses[0], 0));
@@ -85,16 +90,20 @@ pub fn allow_descriptors(what: &str, needed: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cargo as a shell starts it. `cargo run` sets variables that build scripts read: with them, cargo would build ring and all
-/// that stands on it anew, and the next `cargo run` once more.
-pub fn cargo() -> Program<'static> {
+/// A program without the variables of `cargo run`. Build scripts read these, so that a cargo below it would build ring and
+/// all that stands on it anew, and the next `cargo run` once more.
+pub fn outside_cargo(program: impl Into<OsString>) -> Program<'static> {
     let is_of_this_run = |name: &OsString| {
         ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.to_string_lossy().starts_with(start))
     };
     let names = std::env::vars_os().map(|(name, _)| name).filter(is_of_this_run);
     let unset = names.flat_map(|name| ["-u".into(), name]);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Program::new("env").arguments(unset).arguments([cargo])
+    Program::new("env").arguments(unset).arguments([program.into()])
+}
+
+/// Cargo, as a shell starts it.
+pub fn cargo() -> Program<'static> {
+    outside_cargo(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Builds the measured program, so that it is never an old one. Returns its path, beside this program.

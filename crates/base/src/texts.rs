@@ -1,6 +1,6 @@
 //! All short texts of a few letters, for tests that try a small space whole.
 
-/// Iterates over all texts of at most `longest` of these letters, the shorter ones first.
+/// Iterates over every text of at most `longest` bytes of `letters`, shorter texts first.
 pub fn every_text(letters: &[u8], longest: u32) -> impl Iterator<Item = Vec<u8>> {
     let of_length = move |length| {
         (0..letters.len().pow(length)).map(move |number| {

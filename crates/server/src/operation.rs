@@ -3,7 +3,7 @@
 //! - `admin`, the pages and metrics, and `side_servers`, the small servers that answer them beside the main one;
 //! - `upgrade`, which replaces a running server, and `service_manager`, the messages to systemd;
 //! - `confinement`, which gives up rights at the start; `certificates`, which are read again at a reload, and
-//!   `rereads`, when that is.
+//!   `rereads`, which limits how often the server reloads.
 //!
 //! Owns nothing that a request of a client needs.
 

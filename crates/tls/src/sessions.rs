@@ -143,7 +143,7 @@ impl Sessions {
     /// Puts the certificates of another process in force. Ignores bytes that [`Sessions::to_bytes`] did not make.
     pub fn replace_from_bytes(&self, bytes: &[u8]) {
         let material = bytes.get(State::BYTES..).and_then(Material::from_bytes);
-        // To check a certificate with its key takes longer than to compare both.
+        // A comparison is cheaper than the check of a certificate with its key.
         let newer = material.filter(|material| *material != *self.material());
         let certified =
             newer.and_then(|material| Some((material.certified(&self.0.provider).ok()?, material)));

@@ -70,7 +70,7 @@ pub fn run(options: &MemoryOptions, bed: &TestBed) -> anyhow::Result<()> {
     let folder = folder_to_serve(&[(FILE_NAME, FILE_LENGTH)])?;
     let mut measured = Vec::new();
     // The readiness limit keeps only a connection's place, so a comparison would mean nothing.
-    let servers = servers::ALL.iter().chain(servers::before(bed));
+    let servers = servers::ALL.iter().chain(bed.of_before(&servers::BEFORE));
     for server in servers.filter(|server| server.name != LIMIT.name) {
         let started = server.start(bed, folder.path(), None, AfterReply::Keep);
         let cost = |running| measure(options, bed, server.name, running);

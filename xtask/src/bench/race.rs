@@ -148,31 +148,27 @@ pub fn observed(
 }
 
 fn summarise(names: &[&'static str], reference: &str, samples: Vec<Vec<Sample>>) -> Vec<Measured> {
-    let rates: Vec<Vec<f64>> =
-        samples.iter().map(|of| of.iter().map(|sample| sample.requests_per_s).collect()).collect();
     let reference = names.iter().position(|name| *name == reference);
-    let summaries = names.iter().zip(samples).zip(&rates).map(|((name, samples), own)| {
-        let ratios: Vec<f64> = reference
-            .map(|index| own.iter().zip(&rates[index]).map(|(own, other)| own / other).collect())
-            .unwrap_or_default();
-        let costs: Vec<f64> = samples.iter().filter_map(|sample| sample.cpu_us_per_request).collect();
-        Measured {
-            name,
-            requests_per_s: Spread::of(own),
-            cpu_us_per_request: Spread::of(&costs),
-            ratio: Spread::of(&ratios),
-            samples,
-        }
+    let ratios: Vec<Option<Spread>> = samples.iter().map(|own| ratio(own, &samples[reference?])).collect();
+    let summaries = names.iter().zip(samples).zip(ratios).map(|((name, samples), ratio)| Measured {
+        name,
+        requests_per_s: Spread::of(samples.iter().map(|sample| sample.requests_per_s)),
+        cpu_us_per_request: Spread::of(samples.iter().filter_map(|sample| sample.cpu_us_per_request)),
+        ratio,
+        samples,
     });
     summaries.collect()
+}
+
+/// The requests per second of `own` over those of `other` in the same round.
+fn ratio(own: &[Sample], other: &[Sample]) -> Option<Spread> {
+    Spread::of(own.iter().zip(other).map(|(own, other)| own.requests_per_s / other.requests_per_s))
 }
 
 /// Writes the ratio of a contestant to its build before, within each round; `None` without one of the two.
 pub fn change(own: &str, before: &str, measured: &[Measured]) -> Option<String> {
     let samples = |name| Some(&measured.iter().find(|one| one.name == name)?.samples);
-    let (own, before) = (samples(own)?, samples(before)?);
-    let ratios = own.iter().zip(before).map(|(now, then)| now.requests_per_s / then.requests_per_s);
-    let Spread { median, min, max } = Spread::of(ratios)?;
+    let Spread { median, min, max } = ratio(samples(own)?, samples(before)?)?;
     Some(format!("over the build before: {median:.3} ({min:.3} to {max:.3})\n"))
 }
 

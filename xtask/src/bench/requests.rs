@@ -54,7 +54,7 @@ fn measure(
     let mut clients: Vec<&Reader> = Vec::new();
     let links = usertcp::links(bed)?;
     let can_run = |client: &&Reader| !client.stack.is_in_user_space() || links.contains(&client.stack);
-    for client in readers::ALL.iter().chain(bed.before.as_ref().map(|_| &BEFORE)).filter(can_run) {
+    for client in readers::ALL.iter().chain(bed.of_before(&BEFORE)).filter(can_run) {
         match client.is_installed(&task(client, 1)) {
             false => println!("skipped: {} is not installed, or does not speak this protocol", client.name),
             true if after_reply == AfterReply::Keep || client.reconnects => clients.push(client),

@@ -154,7 +154,7 @@ fn measure(
     shape: &Shape,
 ) -> anyhow::Result<Vec<Measured>> {
     let mut running = Vec::new();
-    let servers = contest.servers.iter().chain(servers::before(bed));
+    let servers = contest.servers.iter().chain(bed.of_before(&BEFORE));
     for server in servers.filter(|server| shape.is_for_all || DRIVERS.contains(&server.name)) {
         match server.start(bed, root, contest.tls.as_ref(), shape.after_reply)? {
             Some(ready) => running.push((server.name, ready)),

@@ -66,9 +66,6 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
-    pub const ALL: [Protocol; 3] = [Protocol::Http1, Protocol::Tls, Protocol::Http2];
-
     /// The scheme of its URLs, and the flags of `inrush load`.
     pub fn of_load(self) -> (&'static str, &'static [&'static str]) {
         match self {
@@ -83,11 +80,7 @@ impl Protocol {
 /// By its name on the command line.
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Protocol::Http1 => "http1",
-            Protocol::Tls => "tls",
-            Protocol::Http2 => "http2",
-        })
+        f.write_str(self.to_possible_value().expect("no protocol is hidden").get_name())
     }
 }
 

@@ -78,11 +78,6 @@ pub const BEFORE: Server = Server {
     },
 };
 
-/// The other build of our server, if there is one.
-pub fn before(bed: &TestBed) -> Option<&'static Server> {
-    bed.before.as_ref().map(|_| &BEFORE)
-}
-
 /// The servers under TLS.
 pub const UNDER_TLS: [Server; 2] = [OURS, NGINX];
 

@@ -353,8 +353,8 @@ fn with_users(mut command: clap::Command) -> clap::Command {
     })
 }
 
-/// Returns a help text, which has no styles. To look for them, as `to_string` does, would take most of the time in which a
-/// worker reads its configuration.
+/// Returns a help text, which has no styles. `to_string` would look for styles, and that took most of the time in which a
+/// worker read its configuration.
 fn plain(help: &StyledStr) -> String {
     help.ansi().to_string()
 }
@@ -400,10 +400,8 @@ fn declare(
             .hide_short_help(true)
             .value_parser(|text: &str| setting.check(text).map(|()| text.to_owned()));
         let more = [declaration.more.map(str::to_owned), values(declaration.flag)];
-        match more.into_iter().flatten().collect::<Vec<_>>() {
-            none if none.is_empty() => flag,
-            more => flag.long_help(format!("{help}\n\n{}", more.join(" "))),
-        }
+        let more: Vec<String> = more.into_iter().flatten().collect();
+        if more.is_empty() { flag } else { flag.long_help(format!("{help}\n\n{}", more.join(" "))) }
     }))
 }
 

@@ -32,7 +32,7 @@ pub struct Architecture {
     pub(crate) uses: &'static [Choice],
     /// Its own settings.
     pub(crate) settings: &'static [&'static dyn AnySetting],
-    /// The ways to wake those that wait for a connection, the default first. Empty without a choice.
+    /// The ways to wake waiters for connections, the default first. Empty for an architecture without the choice.
     pub(crate) wakes: &'static [Wake],
     /// Refuses values that it has no use for, and settings of its own that contradict each other.
     pub(crate) fits: fn(&ServeConfig) -> Result<(), ServeError>,

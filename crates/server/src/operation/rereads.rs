@@ -1,7 +1,7 @@
-//! When the configuration is read again: at a SIGHUP, and at most ten times a second.
+//! The limit on reading the configuration again: at most ten times a second.
 //!
-//! To read it takes some milliseconds of each worker process. SIGHUPs that come sooner wait, and are one: what is read then
-//! is newer than all of them.
+//! A reading takes some milliseconds of each worker process. SIGHUPs that come sooner wait, and share one reading, which
+//! finds what was written before any of them.
 
 use base::Nanos;
 
