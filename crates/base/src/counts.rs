@@ -2,7 +2,7 @@
 
 /// Defines a struct of `u64` totals that only grow. `named` lists the totals in a fixed order, `values_mut`
 /// makes them writable, and `add` adds another struct's. `MEANINGS` describes the totals by their doc
-/// comments.
+/// comments. `with` adds a group of totals that is a struct of this kind itself; its own `MEANINGS` describe them.
 ///
 /// ```
 /// base::counts! {
@@ -20,33 +20,51 @@
 /// door.values_mut().into_iter().for_each(|total| *total = 0);
 /// assert_eq!(door, Door::default());
 /// assert_eq!(Door::MEANINGS[1], ("slammed", " Slammed."));
+///
+/// base::counts! {
+///     /// What a house counts.
+///     pub struct House {
+///         /// Guests.
+///         guests,
+///     }
+///     /// Its door.
+///     with door: Door
+/// }
+/// let mut house = House { guests: 2, door: Door { opened: 2, slammed: 0 } };
+/// house.add(&house.clone());
+/// assert_eq!(house.named().collect::<Vec<_>>(), [("guests", 4), ("opened", 4), ("slammed", 0)]);
 /// ```
 #[macro_export]
 macro_rules! counts {
-    ($(#[$about:meta])* pub struct $type:ident { $($(#[doc = $doc:expr])+ $name:ident,)* }) => {
+    (
+        $(#[$about:meta])* pub struct $type:ident { $($(#[doc = $doc:expr])+ $name:ident,)* }
+        $($(#[$group_about:meta])+ with $group:ident: $group_type:ty)?
+    ) => {
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct $type {
             $($(#[doc = $doc])+ pub $name: u64,)*
+            $($(#[$group_about])+ pub $group: $group_type,)?
         }
 
         impl $type {
-            /// Every total's name and its description. Each line of a description begins with a space.
+            /// Every total's name and its description, without those of a group. Each line of a description begins with a space.
             pub const MEANINGS: &[(&'static str, &'static str)] = &[$((stringify!($name), concat!($($doc),+))),*];
 
             /// Every total with its name, in a fixed order.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$((stringify!($name), self.$name)),*].into_iter()
+                [$((stringify!($name), self.$name)),*].into_iter()$(.chain(self.$group.named()))?
             }
 
             /// Every total, in the same order, writable.
             pub fn values_mut(&mut self) -> impl IntoIterator<Item = &mut u64> {
-                [$(&mut self.$name),*]
+                [$(&mut self.$name),*].into_iter()$(.chain(self.$group.values_mut()))?
             }
 
             /// Adds the totals of another struct.
             pub fn add(&mut self, other: &$type) {
                 $(self.$name += other.$name;)*
+                $(self.$group.add(&other.$group);)?
             }
         }
     };

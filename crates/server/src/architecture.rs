@@ -16,10 +16,10 @@ mod tux;
 use std::net::SocketAddr;
 
 use base::setting::{AnySetting, add_all};
+use side_servers::AdminAddress;
 
 use crate::config::driver::ChosenDriver;
 use crate::config::serve::{LogFormat, ServeConfig};
-use crate::ground::admin_access::AdminAddress;
 use crate::ground::choices::{Choice, Driver, OverloadHook, Switch, URING, WAKE};
 use crate::ground::error::ServeError;
 use crate::kernel_cache::IS_BUILT;

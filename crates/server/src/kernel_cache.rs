@@ -25,9 +25,9 @@ mod absent;
 #[cfg(feature = "kernel-cache")]
 mod present;
 
+use connection::LiveSettings;
 use site::Hosts;
 
-use crate::connections::settings::LiveSettings;
 use crate::observation::access_log::LogSender;
 
 #[cfg(not(feature = "kernel-cache"))]

@@ -5,12 +5,12 @@
 //!                 |
 //!            driver::readiness   get events, accept, work, expire: one generic loop
 //!             |       |      |
-//!        Acceptor  http1   Service (site, admin)
+//!        Acceptor connection Service (site)
 //! ```
 //!
-//! A `driver` moves bytes between sockets and the [`http1`] machine, and an [`architecture`] decides which threads exist
-//! and what each does. The admin interface is a small server on a thread of its own, so that it answers while the server
-//! is overloaded.
+//! A `driver` waits for sockets and lets each [`connection`] work. An [`architecture`] decides which threads exist and what
+//! each does. The admin interface is a small server on a thread of its own, so that it answers while the server is
+//! overloaded.
 //!
 //! Each room uses only rooms below it:
 //!
@@ -20,10 +20,10 @@
 //! - [`processes`], the workers that are processes;
 //! - `plan`: what an architecture gets from `run`, for its threads, and the loop that answers refused connections;
 //! - `service`, the answers, and `kernel_cache`, the answers that the kernel gives;
-//! - `driver`: bytes between sockets and protocols;
+//! - `driver`: who waits for which socket, and when a connection works;
 //! - `observation`: the access log and reports to load balancers;
-//! - `config`, checked settings, and `connections`, who is let in, and for how long;
-//! - `ground`: counters, signs to stop, errors, threads, listeners.
+//! - `config`, checked settings, and `connections`, the connections that are let in, and for how long;
+//! - `ground`: counters, errors, threads, listeners.
 //!
 //! Owns accepting, driving, limits, counters and shutting down. Does not parse HTTP and does not open files.
 #![forbid(unsafe_code)]
@@ -47,20 +47,18 @@ pub use bpf::Exempt;
 pub use config::driver::ChosenDriver;
 pub use config::serve::{AdminSettings, HostConfig, LogFormat, LogTarget, ServeConfig};
 pub use confine::{Account, AccountError};
+pub use connection::clients::ClientSettings;
 pub use connections::accept::{AcceptLimit, LiveLimit};
-pub use connections::clients::ClientSettings;
 pub use connections::overload_control::{Overload, QueueFigures};
-pub use connections::proxy_protocol;
-pub use ground::admin_access::{AdminAddress, Token};
 pub use ground::choices::{Choice, Driver, OverloadHook, Switch, URING, queue_target};
 pub use ground::counters::{AdmissionFigures, Counters, LoopCounts, StageFigures};
 pub use ground::error::ServeError;
 pub use operation::admin::metrics::samples as sample_metrics;
 pub use operation::confinement::Confined;
-pub use operation::side_servers::{Page, Shown};
 pub use operation::upgrade::run_starter;
 pub use plan::DEFAULT_DISPATCH;
 pub use plan::refusal_loop::DESCRIPTORS as REFUSAL_DESCRIPTORS;
 pub use run::check::{Checked, check};
 pub use run::{Drained, Reread, Server};
+pub use side_servers::{AdminAddress, Token};
 pub use tls::Files as CertificateFiles;

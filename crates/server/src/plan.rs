@@ -11,32 +11,31 @@ use std::io;
 use std::net::SocketAddr;
 
 use base::{Nanos, RealClock};
-use site::{Hosts, Sites};
+use connection::clients::Clients;
+use connection::{Custody, LiveSettings, SocketService};
+use site::Hosts;
 use sys::completion::CompletionRing;
+use sys::thread::stop::Stop;
 use tls::Sessions;
 
 use crate::config::serve::ServeConfig;
 use crate::connections::accept::{Acceptor, LiveLimit};
-use crate::connections::clients::Clients;
 use crate::connections::overload_control::{AcceptControl, ControlledQueue};
 use crate::connections::refusals::Refusals;
-use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Share;
 use crate::driver::completion;
 use crate::driver::event_loop::{Arrivals, Listeners, Parts};
 use crate::driver::readiness::{self, ByPhases, Discipline};
-use crate::driver::socket_service::SocketService;
 use crate::ground::choices::{Driver, Switch, URING};
 use crate::ground::config_text::ConfigText;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::{Custody, Inheritance, Listener};
-use crate::ground::stop::Stop;
+use crate::ground::listener::{Inheritance, Listener};
 use crate::ground::threads::{LoopHandle, start_thread};
 use crate::kernel_cache::Materials;
 use crate::observation::access_log::{LogSender, LoopLog};
 use crate::observation::load_report::{LoadReports, ReportStarter};
-use crate::service::{Costly, Refusal};
+use crate::service::{Costly, LoopSites, Refusal};
 
 pub use opening::{Opened, Opening, Started};
 
@@ -134,7 +133,7 @@ impl Plan {
         self.text.clone()
     }
 
-    /// Returns the hosts, for separate [`Sites`].
+    /// Returns the hosts, for separate [`Sites`](site::Sites).
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
     }
@@ -226,7 +225,7 @@ impl Plan {
         &self,
         queue: ControlledQueue,
         opened: &Opened,
-    ) -> Result<Parts<Costly<Sites>>, ServeError> {
+    ) -> Result<Parts<Costly<LoopSites>>, ServeError> {
         self.parts(queue, Share::alone(self.config.max_connections), opened)
     }
 
@@ -236,7 +235,7 @@ impl Plan {
         queue: ControlledQueue,
         share: Share,
         opened: &Opened,
-    ) -> Result<Parts<Costly<Sites>>, ServeError> {
+    ) -> Result<Parts<Costly<LoopSites>>, ServeError> {
         let mut parts = self.parts_for(Listeners::new(queue, self.acceptor(share)))?;
         parts.service.observer = opened.kernel_cache.as_ref().map(|cache| cache.observer(self.hosts.clone()));
         Ok(parts)
@@ -257,10 +256,10 @@ impl Plan {
     ///
     /// # Errors
     /// [`ServeError::System`]: descriptors.
-    pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<Sites>, A>, ServeError> {
+    pub fn parts_for<A>(&self, arrivals: A) -> Result<Parts<Costly<LoopSites>, A>, ServeError> {
         Ok(Parts {
             arrivals,
-            service: self.costly(self.hosts.sites(RealClock::new())),
+            service: self.costly(LoopSites(self.hosts.sites(RealClock::new()))),
             settings: self.settings(),
             read_after_accept: self.config.read_after_accept,
             log: self.log.clone().map(LoopLog::new),

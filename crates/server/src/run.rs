@@ -11,6 +11,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{Clock, Nanos, RealClock};
+use connection::{Custody, LiveSettings};
+use side_servers::{AdminAddress, AdminListener, Guard, ListenError};
 use sys::thread::signal::{self, Signal};
 use tls::Sessions;
 
@@ -21,24 +23,20 @@ use crate::config::serve::{AdminSettings, ServeConfig};
 use crate::connections::accept::{AcceptLimit, LiveLimit};
 use crate::connections::overload_control::Overload;
 use crate::connections::refusals::Refusals;
-use crate::connections::settings::LiveSettings;
-use crate::ground::admin_access::{AdminAddress, AdminListener};
 use crate::ground::choices::{Choice, Switch};
 use crate::ground::config_text::ConfigText;
 use crate::ground::counters::{Board, Counters};
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::Custody;
 use crate::ground::threads::LoopHandle;
 use crate::kernel_cache::SharedCache;
 use crate::observation::access_log::{self, LogEnd, LogSender};
 use crate::observation::agent_check::{AgentCheck, Capacity, Meter};
 use crate::observation::load_report::ReportStarter;
-use crate::operation::admin::{Access, Admin, History};
+use crate::operation::admin::{Access, Admin, History, RunningAdmin};
 use crate::operation::certificates::{Certificates, LOOK_EVERY};
 use crate::operation::confinement::{Confined, Confinement};
 use crate::operation::rereads::Rereads;
 use crate::operation::service_manager::Notifier;
-use crate::operation::side_servers::{self, Guard, SideServer, Totals};
 use crate::operation::upgrade::{AdminSocket, Beginning, Inherited, Predecessor, Progress, Successor};
 use crate::plan::refusal_loop;
 use crate::plan::{Opened, Plan, Started};
@@ -60,7 +58,7 @@ pub struct Server {
     loops: Vec<LoopHandle>,
     /// Answers the connections that the loops turn away.
     refusals: LoopHandle,
-    admin: Option<SideServer>,
+    admin: Option<RunningAdmin>,
     agent: Option<AgentCheck>,
     drain_timeout: Nanos,
     log: Option<(LogSender, LogEnd)>,
@@ -407,7 +405,7 @@ impl Server {
             total.add(&board.read());
         }
         // The loops turn connections away until they have ended.
-        let admin = self.admin.map(|SideServer { running, .. }| running);
+        let admin = self.admin.map(|RunningAdmin { running, .. }| running);
         for server in [Some(self.refusals), admin].into_iter().flatten() {
             server.stop.ask();
             ended = ended.and(server.join());
@@ -486,7 +484,7 @@ impl Aside {
         Ok(Aside {
             admin_socket: address.cloned().zip(copied.map_err(system("copy a socket"))?),
             admin,
-            agent: agent.as_ref().map(side_servers::listen).transpose()?,
+            agent: agent.as_ref().map(AdminListener::open).transpose()?,
         })
     }
 }
@@ -495,11 +493,10 @@ impl Aside {
 fn listen_for_admin(
     address: &AdminAddress,
     inherited: Option<(String, OwnedFd)>,
-) -> Result<AdminListener, ServeError> {
+) -> Result<AdminListener, ListenError> {
     match inherited.filter(|(of, _)| *of == address.to_string()) {
-        Some((_, socket)) => AdminListener::inherited(address, socket)
-            .map_err(|cause| ServeError::ListenAside { address: address.clone(), cause }),
-        None => side_servers::listen(address),
+        Some((_, socket)) => AdminListener::inherited(address, socket),
+        None => AdminListener::open(address),
     }
 }
 
@@ -519,10 +516,9 @@ impl Begun<'_> {
         listener: AdminListener,
         settings: &AdminSettings,
         agent_evicted: Arc<AtomicU64>,
-    ) -> Result<SideServer, ServeError> {
+    ) -> Result<RunningAdmin, ServeError> {
         let AdminSettings { address, hosts, token } = settings;
         let dispatches = self.architecture.uses.contains(&Choice::Dispatch);
-        let totals = Arc::new(Totals::default());
         let admin = Admin {
             architecture: self.architecture.name,
             dispatch: if dispatches { self.plan.waits_by() } else { "none" },
@@ -533,7 +529,7 @@ impl Begun<'_> {
             kernel_cache: self.opened.kernel_cache.clone(),
             overload: self.opened.overload.clone(),
             clock: RealClock::new(),
-            totals: Arc::clone(&totals),
+            totals: Arc::default(),
             agent_evicted,
             started: RealClock::new().now(),
             access: match (address, token) {
@@ -547,7 +543,7 @@ impl Begun<'_> {
             AdminAddress::Internet(_) => Guard::of_controls(hosts.clone(), "--admin-host", token.clone()),
             AdminAddress::File(_) => Guard::of_file(token.clone()),
         };
-        side_servers::start("admin", listener, guard, admin, totals)
+        admin.start(listener, guard)
     }
 
     /// Makes a meter that measures the load of all loops from now on.

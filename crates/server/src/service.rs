@@ -6,12 +6,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use base::{Nanos, RealClock, lock};
+use connection::SocketService;
+use connection::refusal::unavailable;
 use dispatch::Token;
 use http_semantics::{FileRange, Request, Responder, Response, Service};
 use site::{File, Hosts, Sites};
 
-use crate::driver::socket_service::SocketService;
-use crate::ground::unavailable::unavailable;
 use crate::kernel_cache::Observer;
 use crate::observation::load_report::LoadReports;
 
@@ -105,9 +105,24 @@ impl<S: SocketService> SocketService for Costly<S> {
     }
 }
 
-impl SocketService for Sites {
+/// The sites of one loop, which answer over sockets.
+pub struct LoopSites(pub Sites);
+
+impl Service for LoopSites {
+    type File = File;
+
+    fn respond(&mut self, request: &Request<'_>, now: Nanos) -> Response<File> {
+        self.0.respond(request, now)
+    }
+
+    fn refuse_early(&self, request: &Request<'_>) -> Option<Response<File>> {
+        Service::refuse_early(&self.0, request)
+    }
+}
+
+impl SocketService for LoopSites {
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        Sites::counts(self).named().collect()
+        self.0.counts().named().collect()
     }
 }
 

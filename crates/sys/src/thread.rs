@@ -2,9 +2,11 @@
 //! own, and with its system call interrupted on purpose. Tests interrupt threads to provoke EINTR, which is
 //! rare otherwise.
 //!
-//! `signal` has the signals that one thread waits for, and `usage` the kernel's counters of a thread or of all of them.
+//! `signal` has the signals that one thread waits for, `stop` the word that ends a thread's loop, and `usage` the kernel's
+//! counters of a thread or of all of them.
 
 pub mod signal;
+pub mod stop;
 pub mod usage;
 
 use std::io;

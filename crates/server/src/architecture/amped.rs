@@ -44,7 +44,6 @@ use std::io;
 use std::rc::Rc;
 
 use base::setting::{Declaration, Setting, number_in};
-use site::Sites;
 
 use super::Architecture;
 use crate::config::serve::ServeConfig;
@@ -56,7 +55,7 @@ use crate::ground::error::ServeError;
 use crate::ground::threads::start_thread;
 use crate::plan::{Opening, Plan, Started, addresses, run_on};
 use crate::processes::{Fleet, Role};
-use crate::service::Costly;
+use crate::service::{Costly, LoopSites};
 use helpers::Helpers;
 use service::AmpedSite;
 
@@ -125,11 +124,11 @@ fn start(plan: &Plan, opening: Opening) -> Result<Started, ServeError> {
 }
 
 /// Runs the main process's loop. The helpers live as long as it does.
-fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<Sites>>) -> io::Result<()> {
+fn run(dispatch: &str, fleet: Fleet, parts: Parts<Costly<LoopSites>>) -> io::Result<()> {
     let helpers = Rc::new(RefCell::new(Helpers::start(fleet)?));
-    let helped = |costly: Costly<Sites>| {
+    let helped = |costly: Costly<LoopSites>| {
         Ok(Costly {
-            site: AmpedSite::new(costly.site, Rc::clone(&helpers))?,
+            site: AmpedSite::new(costly.site.0, Rc::clone(&helpers))?,
             burn: costly.burn,
             observer: None,
             reports: costly.reports,

@@ -30,12 +30,12 @@ use std::io;
 
 use base::Limit;
 use base::setting::{Declaration, Setting};
+use connection::SocketService;
 use dispatch::Mechanism;
 
 use super::Architecture;
 use crate::connections::accept::AcceptLimit;
 use crate::driver::event_loop::Parts;
-use crate::driver::socket_service::SocketService;
 use crate::driver::user_threads::{UserThread, run};
 use crate::ground::choices::{Choice, IDLE_SESSIONS, IdleSessions, named};
 use crate::ground::error::ServeError;

@@ -40,7 +40,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{Clock, Nanos};
+use connection::SocketService;
 use overload::law::Sessions;
+use sys::thread::stop::Stop;
 
 use self::spares::{Adjustment, SpareServers, Spares};
 use super::Architecture;
@@ -54,13 +56,11 @@ use crate::driver::lender::Lender;
 use crate::driver::pools::full_pool::{self, Pool, State};
 use crate::driver::pools::idle_threads::IdleThreads;
 use crate::driver::pools::waiters::{Waiters, readable, sleep};
-use crate::driver::socket_service::SocketService;
 use crate::ground::choices::{Choice, IDLE_SESSIONS, IdleSessions, PROCESSES, Processes, WAKE, Wake};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::ground::scoreboard::{IDLE_FROM, Slot};
-use crate::ground::stop::Stop;
 use crate::ground::threads::start_thread;
 use crate::observation::access_log::{LogSender, LoopLog};
 use crate::plan::{Opening, Plan, Started, addresses};

@@ -28,21 +28,20 @@ use std::thread::{Builder, Scope};
 
 use base::lock;
 use base::setting::{Declaration, Setting};
+use connection::{LiveSettings, SocketService};
+use sys::thread::stop::Stop;
 
 use super::Architecture;
 use crate::config::serve::ServeConfig;
 use crate::connections::accept::{AcceptLimit, Acceptor};
 use crate::connections::overload_control::{AcceptControl, ControlledQueue};
-use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Share;
 use crate::driver::kernel_threads::{AcceptingThread, Group, ServingThread};
 use crate::driver::lender::Lender;
-use crate::driver::socket_service::SocketService;
 use crate::ground::choices::{Choice, IDLE_SESSIONS, Switch, WAKE, Wake, named};
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
-use crate::ground::stop::Stop;
 use crate::ground::threads::{EndsTheServer, start_thread};
 use crate::observation::access_log::{LogSender, LoopLog};
 use crate::plan::{Opened, Opening, Plan, Started, addresses};

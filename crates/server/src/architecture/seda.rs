@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use base::Limit;
 use base::setting::{Declaration, Setting};
+use sys::thread::stop::Stop;
 
 use super::Architecture;
 use crate::connections::accept::AcceptLimit;
@@ -32,7 +33,6 @@ use crate::driver::stages::{Parts, Pipeline, SedaSettings};
 use crate::ground::choices::Choice;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::stop::Stop;
 use crate::ground::threads::start_thread;
 use crate::plan::{Opening, Plan, Started, addresses, on_mechanism};
 use crate::service::SharedSite;

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use base::Nanos;
 use base::setting::Chosen;
 use confine::{Account, Calls};
+use connection::clients::ClientSettings;
+use side_servers::{AdminAddress, Token};
 use site::{HostName, Options};
 
 use crate::connections::accept::AcceptLimit;
-use crate::connections::clients::ClientSettings;
-use crate::ground::admin_access::{AdminAddress, Token};
 use crate::ground::choices::{Driver, OverloadHook, PROCESSES, Processes, Switch, URING, WantedHook};
 use crate::ground::error::ServeError;
 

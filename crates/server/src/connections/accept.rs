@@ -23,7 +23,7 @@
 //! descriptor of its own. At the connection limit, an acceptor holds one accepted connection, the newcomer, until there
 //! is room.
 //!
-//! A client at one of its limits ([`clients`](crate::connections::clients)) is refused before the acceptor looks for room, so its
+//! A client at one of its limits ([`clients`](connection::clients)) is refused before the acceptor looks for room, so its
 //! connection reclaims no other.
 //!
 //! Owns the accept calls. Does not own connections: the caller of an acceptor reclaims its own idle ones.
@@ -37,11 +37,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use base::Nanos;
+use connection::clients::{Admission, Clients};
+use connection::{LiveSettings, Machine};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, getpeername, sockopt};
 use sys::errno::{Failure, classify};
 
-use crate::connections::clients::{Admission, Clients};
 use crate::connections::refusals::{Refusals, TurnedAway};
 use crate::connections::slots::{Share, Slot};
 use crate::ground::counters::LoopCounts;
@@ -77,6 +78,12 @@ impl Arrived {
     pub fn passed(socket: OwnedFd, at: Nanos, share: &Share) -> Arrived {
         let peer = peer_of(&socket);
         Arrived { socket, peer, at, slot: share.take_beyond(), admission: Admission::Free }
+    }
+
+    /// Makes the machine of the connection. It takes over the admission of the client.
+    pub fn machine(&mut self, settings: &LiveSettings) -> Machine {
+        let admission = std::mem::take(&mut self.admission);
+        Machine::new(&self.socket, self.peer, self.at, admission, settings)
     }
 }
 
@@ -250,7 +257,9 @@ impl Acceptor {
             return false;
         };
         let clients = self.clients.as_ref();
-        match clients.map_or(Admission::Free, |clients| clients.admit_peer(newcomer.peer, now, counts)) {
+        match clients
+            .map_or(Admission::Free, |clients| clients.admit_peer(newcomer.peer, now, &mut counts.peers))
+        {
             Admission::Refused => {
                 self.refused += 1;
                 self.refuse_newcomer(counts);
@@ -271,7 +280,7 @@ impl Acceptor {
         match self.refusals.as_ref().filter(|refusals| !resets && refusals.has_room_for_refused_clients()) {
             Some(refusals) => refusals.take(TurnedAway { socket, peer, admission: Admission::Refused }),
             None => {
-                counts.client_refusals_unanswered += 1;
+                counts.peers.client_refusals_unanswered += 1;
                 // Without the option the close resets as well, if the client has sent anything.
                 let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
             }

@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::lock;
+use connection::clients::Admission;
 use rustix::event::{EventfdFlags, eventfd};
-
-use crate::connections::clients::Admission;
 
 /// Connections handed over and not yet looked at: a quarter of the usual accept queue.
 pub const MOST_WAITING: usize = 1024;

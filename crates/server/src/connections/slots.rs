@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::Nanos;
+use sys::thread::stop::Stop;
 use words::limit;
 
 use crate::ground::scoreboard;
-use crate::ground::stop::Stop;
 
 /// The time within which a loop that is not stuck closes the connection that another has asked for.
 const ANSWERS_WITHIN: Nanos = Nanos::from_millis(100);

@@ -21,15 +21,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use base::Nanos;
+use connection::transfer::{Moved, end, move_bytes, send, shut_down};
+use connection::{Machine, SocketService};
 use dispatch::{Interest, Trigger};
 use http_semantics::server::Wants;
 use overload::law::Sessions;
 use sys::readiness::poll::{PollFd, bits};
 
 use super::lender::Lender;
-use super::machine::Machine;
-use super::socket_service::SocketService;
-use super::transfer::{Moved, end, move_bytes, send, shut_down};
 use crate::connections::accept::Arrived;
 
 /// The terms of a wait for a connection.
@@ -107,7 +106,7 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
         let moved = turn::<S, W>(&socket, &mut machine, &mut lender.borrow_mut(), begun);
         let interest = match machine.wants() {
             _ if matches!(moved, Moved::Broken) => {
-                lender.borrow_mut().counts.broken += 1;
+                lender.borrow_mut().counts.peers.broken += 1;
                 break;
             }
             Wants::Close => {
@@ -133,7 +132,7 @@ pub fn serve<S: SocketService, W: Waiter>(mut arrived: Arrived, lender: &RefCell
         }
         match moved {
             Moved::TurnOver => lender.borrow_mut().counts.limit_turn += 1,
-            Moved::NoMemory => lender.borrow_mut().counts.no_memory += 1,
+            Moved::NoMemory => lender.borrow_mut().counts.peers.no_memory += 1,
             Moved::AsFarAsPossible | Moved::Broken => {
                 let until = machine.deadline().min(drain_until.unwrap_or(Nanos::MAX));
                 let idle_from = machine.idle_from();
@@ -168,7 +167,7 @@ struct Begun {
 /// Makes the machine of a connection by the settings in force.
 fn begin<S: SocketService>(arrived: &mut Arrived, lender: &mut Lender<S>) -> Machine {
     lender.begin_turn();
-    Machine::new(arrived, &lender.settings)
+    arrived.machine(&lender.settings)
 }
 
 /// Does the work that needs no waiting.

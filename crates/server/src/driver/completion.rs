@@ -32,6 +32,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use base::{Clock, Key, Limit, Nanos, RealClock};
+use connection::SocketService;
+use connection::transfer::{Moved, end, receive};
 use dispatch::Token;
 use http_semantics::server::Wants;
 use rustix::io::Errno;
@@ -43,8 +45,6 @@ use sys::readiness::poll::bits;
 use super::event_loop::{
     Accepting, Arrivals, EventLoop, Life, Listeners, LoopState, Parts, STOP, Tell, listener_token,
 };
-use super::socket_service::SocketService;
-use super::transfer::{Moved, end, receive};
 use crate::connections::accept::{Arrived, Look, peer_of};
 
 /// The most accepts in flight on one listener: the default length of its queue.

@@ -27,15 +27,13 @@ use std::os::fd::AsFd;
 
 use base::setting::Chosen;
 use base::{Clock, Key, Limit, Nanos};
+use connection::{Lent, LiveSettings, Machine, SocketService};
 use dispatch::Token;
+use sys::thread::stop::Stop;
 
-use super::machine::{Lent, Machine};
-use super::socket_service::SocketService;
 use crate::connections::accept::{Arrived, Look, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::overload_control::AcceptControl;
-use crate::connections::settings::LiveSettings;
 use crate::ground::counters::Board;
-use crate::ground::stop::Stop;
 use crate::observation::access_log::LoopLog;
 pub use arrivals::{Arrivals, Listeners, News, count};
 pub use peers::{Peer, Peers};
@@ -411,7 +409,7 @@ pub(super) trait EventLoop {
 
     /// Closes a connection that has failed.
     fn broken(&mut self, token: Token) {
-        self.state().lender.counts.broken += 1;
+        self.state().lender.counts.peers.broken += 1;
         self.close(token);
     }
 

@@ -30,8 +30,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use base::{Clock, Nanos, RealClock, lock};
+use connection::SocketService;
 use overload::law::Sessions;
 use sys::readiness::poll::PollFd;
+use sys::thread::stop::Stop;
 
 use pool::KernelPool;
 use sleeper::Sleeper;
@@ -41,7 +43,6 @@ use super::lender::Lender;
 use super::pools::full_pool;
 use super::pools::idle_threads::{IdleThreads, Leaving, Reclaimed};
 use super::pools::waiters::{self, Waiters, readable, sleep};
-use super::socket_service::SocketService;
 use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::overload_control::AcceptControl;
 use crate::connections::slots::Share;
@@ -49,7 +50,6 @@ use crate::ground::choices::{IdleSessions, Wake};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::instructions;
 use crate::ground::listener::Listener;
-use crate::ground::stop::Stop;
 
 /// The state that the threads of a group share.
 pub struct Group {

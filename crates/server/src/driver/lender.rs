@@ -10,14 +10,12 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use base::{Clock, Nanos, RealClock};
+use connection::{Lent, LiveSettings, Machine, SocketService};
 use http_semantics::HttpDate;
 use http_semantics::server::{Buffers, Context};
 use overload::law::Sessions;
 use sys::socket::since_received;
 
-use super::machine::{Lent, Machine};
-use super::socket_service::SocketService;
-use crate::connections::settings::LiveSettings;
 use crate::ground::counters::{Counters, LoopCounts, PUBLISH_EVERY};
 use crate::observation::access_log::LoopLog;
 
@@ -126,7 +124,7 @@ impl<S: SocketService, C: Clock> Lender<S, C> {
         Lent {
             context,
             scratch: &mut self.scratch,
-            counts: &mut self.counts,
+            counts: &mut self.counts.peers,
             http2: &mut self.http2,
             custody,
         }

@@ -17,11 +17,11 @@ use std::io;
 use std::os::fd::AsFd;
 
 use base::{Key, Nanos, RealClock};
+use connection::SocketService;
+use connection::transfer::{Moved, end, send};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Token, Trigger, Waited};
 
 use super::event_loop::{Arrivals, EventLoop, Life, Listeners, LoopState, Parts, STOP, Tell, listener_token};
-use super::socket_service::SocketService;
-use super::transfer::{Moved, end, send};
 use crate::connections::accept::Arrived;
 pub use discipline::{ByPhases, Discipline, UntilEmpty};
 

@@ -39,16 +39,14 @@ use std::thread::{Builder, Scope};
 
 use base::setting::Chosen;
 use base::{Clock, Key, Nanos, RealClock, lock};
+use connection::{LiveSettings, Machine, SocketService};
 use dispatch::Mechanism;
+use sys::thread::stop::Stop;
 
-use super::machine::Machine;
-use super::socket_service::SocketService;
 use crate::connections::accept::{Acceptor, Arrived, Short};
-use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Share;
 use crate::ground::counters::{Board, Counters};
 use crate::ground::listener::Listener;
-use crate::ground::stop::Stop;
 use crate::ground::threads::EndsTheServer;
 use crate::observation::access_log::{LogSender, LoopLog};
 use control::{AdmissionController, PoolController};

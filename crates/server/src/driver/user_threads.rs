@@ -32,10 +32,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Key, Nanos};
+use connection::SocketService;
 use dispatch::Dispatcher;
 
 use super::lender::Lender;
-use super::socket_service::SocketService;
 use crate::connections::accept::{Acceptor, Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::idle::IdleList;
 use crate::connections::overload_control::AcceptControl;

@@ -8,6 +8,7 @@ use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Nanos, lock};
+use connection::PeerCounts;
 use serde::Serialize;
 use sys::socket::AcceptQueue;
 
@@ -29,8 +30,6 @@ base::counts! {
         stale_events,
         /// Connections that have ended.
         closed,
-        /// Connections that the peer or the network broke off.
-        broken,
         /// Connections that had not finished when the drain timeout ended.
         cut_off_at_shutdown,
         /// Connections that had died in the accept queue.
@@ -52,25 +51,10 @@ base::counts! {
         no_thread,
         /// Times that a new connection met the connection limit.
         limit_connections,
-        /// Connections refused because their client had --client-connections open connections.
-        limit_client_connections,
-        /// Connections refused because their client made more than --client-rate new ones per second.
-        limit_client_rate,
-        /// Connections of clients at a limit that were closed or reset, and not answered 429.
-        client_refusals_unanswered,
-        /// Headers of the PROXY protocol, version 2.
-        proxy_headers,
-        /// Connections ended because a proxy sent a header of the PROXY protocol of version 1.
-        proxy_version_1,
-        /// Connections ended because a proxy sent no header of the PROXY protocol, a malformed one or one of over 2064 bytes.
-        proxy_malformed,
         /// Times that the limit of worker processes kept the server from starting another.
         limit_workers,
         /// Times that a connection's turn ended before its work did.
         limit_turn,
-        /// Times that the kernel had no memory for a connection's bytes (ENOBUFS, ENOMEM). The bytes waited for the
-        /// next turn.
-        no_memory,
         /// Receives that ended because no receive buffer was free, and began again: ENOBUFS of an io_uring.
         no_receive_buffer,
         /// Times that the event mechanism's queue overflowed, after which the server looked at every descriptor.
@@ -79,22 +63,6 @@ base::counts! {
         interest_applied,
         /// Changes of interest taken back before they were applied.
         interest_taken_back,
-        /// TLS handshakes begun. The difference to the other totals of handshakes is under way.
-        tls_handshakes_begun,
-        /// TLS handshakes completed with a certificate and a signature.
-        tls_handshakes_full,
-        /// TLS handshakes that resumed a session by its ticket.
-        tls_handshakes_resumed,
-        /// TLS handshakes that failed: refused, not understood, or given up by the client.
-        tls_handshakes_failed,
-        /// TLS handshakes that timed out.
-        tls_handshakes_timed_out,
-        /// TLS connections ended for an invalid record.
-        tls_broken,
-        /// TLS connections that clients ended without close_notify, so that data may be missing.
-        tls_truncated,
-        /// Connections without TLS to a port that requires it.
-        tls_plain_http,
         /// Worker processes started, including replacements.
         workers_started,
         /// Worker processes that ended unasked, or not in the way in which they were asked to.
@@ -116,6 +84,8 @@ base::counts! {
         /// CPU time of worker processes, in microseconds.
         worker_cpu_time,
     }
+    /// What the peers of its connections did.
+    with peers: PeerCounts
 }
 
 base::counts! {
@@ -320,29 +290,12 @@ impl Counters {
         }
     }
 
-    /// Adds the totals of the loop that answers refused connections. These do not count as connections of the server.
-    /// Their HTTP totals count, and those of TLS, of client limits and of the PROXY protocol. So do those that broke, or
-    /// found no memory.
+    /// Adds the totals of the loop that answers refused connections. These do not count as connections of the server,
+    /// but what their peers did counts, and so does their HTTP.
     pub fn add_refusals(&mut self, refused: &Counters) {
         self.http.add(&refused.http);
         self.http2.add(&refused.http2);
-        let (loops, refused) = (&mut self.loops, &refused.loops);
-        loops.limit_client_connections += refused.limit_client_connections;
-        loops.limit_client_rate += refused.limit_client_rate;
-        loops.client_refusals_unanswered += refused.client_refusals_unanswered;
-        loops.proxy_headers += refused.proxy_headers;
-        loops.proxy_version_1 += refused.proxy_version_1;
-        loops.proxy_malformed += refused.proxy_malformed;
-        loops.tls_handshakes_begun += refused.tls_handshakes_begun;
-        loops.tls_handshakes_full += refused.tls_handshakes_full;
-        loops.tls_handshakes_resumed += refused.tls_handshakes_resumed;
-        loops.tls_handshakes_failed += refused.tls_handshakes_failed;
-        loops.tls_handshakes_timed_out += refused.tls_handshakes_timed_out;
-        loops.tls_broken += refused.tls_broken;
-        loops.tls_truncated += refused.tls_truncated;
-        loops.tls_plain_http += refused.tls_plain_http;
-        loops.no_memory += refused.no_memory;
-        loops.broken += refused.broken;
+        self.loops.peers.add(&refused.loops.peers);
     }
 
     /// Iterates over all totals with their names.
@@ -366,6 +319,7 @@ impl Counters {
 pub fn meaning(name: &str) -> Option<&'static str> {
     let tables = [
         LoopCounts::MEANINGS,
+        PeerCounts::MEANINGS,
         http_semantics::server::Counts::MEANINGS,
         http2::Counts::MEANINGS,
         site::Counts::MEANINGS,

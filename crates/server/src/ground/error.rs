@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::ground::admin_access::AdminAddress;
+use side_servers::ListenError;
 
 /// A reason why a server could not start, or why it ended.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +36,8 @@ pub enum ServeError {
         cause: io::Error,
     },
     /// The server cannot listen on the address of a side server, such as the admin interface.
-    #[error("cannot listen on {address}: {cause}")]
-    ListenAside {
-        /// The address.
-        address: AdminAddress,
-        /// The kernel's error.
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    ListenAside(#[from] ListenError),
     /// A certificate or key cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),

@@ -11,38 +11,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
 
-use base::Nanos;
+use connection::Custody;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
-use sys::readiness::poll::{self, PollFd, bits};
+use sys::readiness::poll::is_readable;
 use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local_address};
-
-/// Whose the listening sockets of a server are: this process's own, at first, or another one's. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Custody {
-    passed_on: Arc<AtomicBool>,
-}
-
-impl Custody {
-    /// Leaves the listening sockets to another process: to a successor, or to a predecessor until
-    /// [`Custody::take_on`].
-    pub fn pass_on(&self) {
-        self.passed_on.store(true, Ordering::Release);
-    }
-
-    /// Makes the inherited listening sockets this process's own.
-    pub fn take_on(&self) {
-        self.passed_on.store(false, Ordering::Release);
-    }
-
-    /// Returns true while the listening sockets are another process's.
-    pub fn is_passed_on(&self) -> bool {
-        self.passed_on.load(Ordering::Acquire)
-    }
-}
 
 /// Listening sockets that another process has opened, by configured address.
 #[derive(Default)]
@@ -156,7 +130,7 @@ impl Listener {
 
     /// Tells whether a connection waits in the accept queue.
     pub fn somebody_waits(&self) -> bool {
-        somebody_waits(self.socket.as_fd())
+        is_readable(self.socket.as_fd())
     }
 
     /// Stops the kernel from adding connections to the accept queue. Their clients try again, and are refused once
@@ -196,12 +170,6 @@ pub fn one_for_each_address(sets: &[Vec<Listener>]) -> Vec<&Listener> {
         }
     }
     first
-}
-
-/// Tells whether a connection waits in the accept queue of a listening socket.
-pub fn somebody_waits(listener: BorrowedFd<'_>) -> bool {
-    let mut set = [PollFd::new(listener.as_raw_fd(), bits::IN)];
-    matches!(poll::wait(&mut set, Some(Nanos::ZERO)), Ok(1))
 }
 
 /// Binds `queues` sockets to an address and listens. Each socket has its own accept queue. Sinks can join a `group`;

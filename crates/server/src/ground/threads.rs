@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
 use rustix::process::{Signal, getpid, kill_process};
+use sys::thread::stop::Stop;
 
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::privileges::wait_until_confined;
-use crate::ground::stop::Stop;
 
 /// A running loop, or group of threads.
 pub struct LoopHandle {

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use base::{Clock, Nanos, RealClock};
+use side_servers::{AdminAddress, AdminListener};
+use sys::thread::stop::Stop;
 
-use crate::ground::admin_access::{AdminAddress, AdminListener};
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
 use answers::{AnswerLoop, Drain};
 pub use load::{Capacity, Meter, Reading};

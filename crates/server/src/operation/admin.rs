@@ -2,7 +2,7 @@
 //!
 //! `GET /` (a page for a browser), `GET /events` (its stream of events), `GET /status` (JSON), `GET /metrics`
 //! (Prometheus text format 0.0.4), `GET` and `PUT` of `/accept-limit` and `/queue-target`. The guard of
-//! [`side_servers`](crate::operation::side_servers) decides first which requests come here.
+//! [`side_servers`] decides first which requests come here.
 //!
 //! `page` owns the page, `history` the samples of the last five minutes, `metrics` the text for Prometheus.
 
@@ -19,14 +19,19 @@ use base::{Clock, Nanos, RealClock};
 use bpf::admission::Attached;
 use http_semantics::{Method, Request, Response, Service, Status};
 use serde::Serialize;
+use side_servers::{
+    AdminAddress, AdminListener, Guard, SideServer, SmallService, Totals, answer, not_allowed,
+};
+use sys::thread::stop::Stop;
 
 use crate::connections::accept::{AcceptLimit, LiveLimit};
 use crate::connections::overload_control::{Overload, QueueFigures};
 use crate::ground::choices::queue_target;
 use crate::ground::counters::{AdmissionFigures, Board, Counters, StageFigures, WorkerFigures};
+use crate::ground::error::{ServeError, system};
+use crate::ground::threads::{LoopHandle, start_thread};
 use crate::kernel_cache::SharedCache;
 use crate::observation::access_log::LogSender;
-use crate::operation::side_servers::{SmallService, Totals, answer, not_allowed};
 pub use history::History;
 use history::Reading;
 pub use page::Access;
@@ -65,6 +70,14 @@ pub struct Admin {
     pub access: Access,
     /// The last five minutes.
     pub history: History,
+}
+
+/// An admin interface that answers.
+pub struct RunningAdmin {
+    /// Its address.
+    pub address: AdminAddress,
+    /// Its loop.
+    pub running: LoopHandle,
 }
 
 /// The figures of one loop.
@@ -230,6 +243,19 @@ impl Admin {
 }
 
 impl Admin {
+    /// Starts the thread that answers at `listener` what `guard` admits.
+    ///
+    /// # Errors
+    /// [`ServeError`]: descriptors, the thread.
+    pub fn start(self, listener: AdminListener, guard: Guard) -> Result<RunningAdmin, ServeError> {
+        let (address, totals) = (listener.address.clone(), Arc::clone(&self.totals));
+        let stop = Stop::new().map_err(system("make an eventfd"))?;
+        let side = SideServer::new(listener, guard, self, stop.clone(), totals);
+        let body = move || side.run();
+        let running = start_thread("admin".to_owned(), &[], stop, Board::default(), Vec::new(), body)?;
+        Ok(RunningAdmin { address, running })
+    }
+
     fn set_target(&self, body: &[u8]) -> Response<Arc<OwnedFd>> {
         let Some(overload) = &self.overload else { return uncontrolled() };
         match queue_target(String::from_utf8_lossy(body).trim()) {

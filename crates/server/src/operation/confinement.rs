@@ -21,11 +21,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use confine::{Account, Calls, Facility, Files, Kept, calls_in_words, files_in_words};
+use side_servers::AdminAddress;
 use site::Auth;
 
 use crate::config::hosts::open_root;
 use crate::config::serve::{LogTarget, ServeConfig};
-use crate::ground::admin_access::AdminAddress;
 use crate::ground::choices::Switch;
 use crate::ground::error::{ServeError, system};
 use crate::ground::privileges::Opening;

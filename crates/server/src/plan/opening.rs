@@ -10,12 +10,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use connection::PlainAddresses;
 use overload::hook::Routing;
 use sys::socket::steer_by_cpu;
 
 use super::Plan;
 use crate::connections::overload_control::{ControlledQueue, Overload};
-use crate::connections::settings::PlainAddresses;
 use crate::ground::choices::Switch;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::{Inheritance, Listener, bind_group, listen, take_over};

@@ -17,10 +17,13 @@
 use std::os::fd::BorrowedFd;
 
 use base::{Limit, Nanos};
+use connection::SocketService;
+use connection::refusal::unavailable;
 use dispatch::mechanism::Poll;
 use dispatch::{Dispatcher, Mechanism};
 use http_semantics::{Request, Response, Service};
 use sys::socket::AcceptQueue;
+use sys::thread::stop::Stop;
 
 use super::Plan;
 use crate::connections::accept::{Accepted, Arrived, Short};
@@ -28,12 +31,9 @@ use crate::connections::refusals::{MOST_WAITING, RESERVE, Refusals, TurnedAway};
 use crate::connections::slots::Share;
 use crate::driver::event_loop::{Arrivals, News, Parts};
 use crate::driver::readiness::{self, ByPhases};
-use crate::driver::socket_service::SocketService;
 use crate::ground::counters::{Board, LoopCounts};
 use crate::ground::error::{ServeError, system};
-use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
-use crate::ground::unavailable::unavailable;
 use crate::observation::access_log::LoopLog;
 
 /// Connections answered at once. A loop of this size on poll(2) takes some 20 us per wait.

@@ -8,12 +8,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
+use connection::Custody;
 use rustix::fs::{MemfdFlags, memfd_create};
 use sys::readiness::poll::{self, PollFd};
 use sys::socket::passing;
 pub use sys::socket::passing::Sent;
-
-use crate::ground::listener::Custody;
 
 /// Maximum size of a message: enough for any path.
 pub const MOST_BYTES: usize = 16 * 1024;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Clock, Nanos, RealClock};
+use connection::Custody;
 use sys::process::{Child, Program, Streams, this_very_program};
 use sys::readiness::epoll::{self, Operation, bits};
 
@@ -27,7 +28,6 @@ use crate::ground::config_text::ConfigText;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
 use crate::ground::instructions::Instructions;
-use crate::ground::listener::Custody;
 use crate::ground::scoreboard::Scoreboard;
 use crate::plan::Plan;
 

@@ -108,7 +108,7 @@ fn client_at_its_limit_is_refused_until_it_closes() {
             refused.ask(name);
             assert_eq!(refused.response().status, 429);
         }
-        server.until("three to be refused", |counters| counters.loops.limit_client_connections == 3);
+        server.until("three to be refused", |counters| counters.loops.peers.limit_client_connections == 3);
         let [first, mut second] = held;
         drop(first);
         server.until("one to be closed", |counters| counters.loops.closed == 1);
@@ -146,8 +146,8 @@ fn a_proxy_tells_whose_limit_it_is() {
         drop((held, refused, silent));
         server.until("all to be closed", |counters| counters.loops.closed == 4);
         let counters = server.counters().loops;
-        assert_eq!((counters.proxy_headers, counters.proxy_malformed), (3, 1));
-        assert_eq!(counters.limit_client_connections, 1);
+        assert_eq!((counters.peers.proxy_headers, counters.peers.proxy_malformed), (3, 1));
+        assert_eq!(counters.peers.limit_client_connections, 1);
         server.stop();
     });
 }

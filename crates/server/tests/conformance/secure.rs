@@ -161,10 +161,14 @@ fn tls_clients_get_their_bytes_in_order() {
         first.close();
         server.until("all to be closed", |counters| counters.loops.closed == 4);
         let loops = server.counters().loops;
-        assert_eq!(loops.tls_handshakes_begun, 4);
-        assert_eq!(loops.tls_handshakes_full + loops.tls_handshakes_resumed, 4, "{loops:?}");
-        assert!(loops.tls_handshakes_resumed > 0, "{loops:?}");
-        assert_eq!(loops.tls_truncated + loops.tls_broken + loops.tls_handshakes_failed, 0, "{loops:?}");
+        assert_eq!(loops.peers.tls_handshakes_begun, 4);
+        assert_eq!(loops.peers.tls_handshakes_full + loops.peers.tls_handshakes_resumed, 4, "{loops:?}");
+        assert!(loops.peers.tls_handshakes_resumed > 0, "{loops:?}");
+        assert_eq!(
+            loops.peers.tls_truncated + loops.peers.tls_broken + loops.peers.tls_handshakes_failed,
+            0,
+            "{loops:?}"
+        );
         server.stop();
     });
 }
@@ -252,7 +256,7 @@ fn who_speaks_no_tls_is_told_at_once() {
         drop(client);
         server.until("both to be counted", |counters| {
             let loops = &counters.loops;
-            (loops.closed, loops.tls_plain_http, loops.tls_handshakes_failed) == (2, 1, 1)
+            (loops.closed, loops.peers.tls_plain_http, loops.peers.tls_handshakes_failed) == (2, 1, 1)
         });
         server.stop();
     });
@@ -273,16 +277,16 @@ fn who_does_not_finish_is_counted_by_what_it_left_out() {
         assert!(matches!(ended, Ok(0)) || ended.unwrap_err().kind() == ErrorKind::ConnectionReset);
         assert_eq!(silent.read(&mut [0]).unwrap(), 0);
         server.until("both to be counted", |counters| {
-            counters.loops.tls_handshakes_timed_out == 1 && counters.http.timeouts_header == 1
+            counters.loops.peers.tls_handshakes_timed_out == 1 && counters.http.timeouts_header == 1
         });
         let mut gone = plain(server.address);
         gone.write_all(b"\x16\x03\x01").unwrap();
         drop(gone);
-        server.until("it to be counted", |counters| counters.loops.tls_handshakes_failed == 1);
+        server.until("it to be counted", |counters| counters.loops.peers.tls_handshakes_failed == 1);
         let mut cut = identity.connect(&server);
         cut.get(&files.contents[0].0);
         drop(cut);
-        server.until("it to be counted", |counters| counters.loops.tls_truncated == 1);
+        server.until("it to be counted", |counters| counters.loops.peers.tls_truncated == 1);
         drop((slow, silent));
         server.until("all to be gone", |counters| counters.loops.closed == 4);
         server.stop();
@@ -306,7 +310,7 @@ fn reclaimed_tls_connection_gets_close_notify() {
         server.until("it to be counted", |counters| {
             (counters.loops.closed, counters.loops.reclaimed) == (1, 1)
         });
-        assert_eq!(server.counters().loops.tls_truncated, 0);
+        assert_eq!(server.counters().loops.peers.tls_truncated, 0);
         drop((idle, new));
         server.stop();
     });

@@ -1,7 +1,7 @@
 //! poll(2), over an array that the caller keeps.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use base::Nanos;
 use rustix::event::Timespec;
@@ -72,4 +72,10 @@ pub fn wait(set: &mut [PollFd], timeout: Option<Nanos>) -> io::Result<usize> {
     // null or lives through the call, and no signal mask is given.
     let ready = check(unsafe { libc::ppoll(first, count, timeout, std::ptr::null()) })?;
     Ok(ready as usize)
+}
+
+/// Tells whether a descriptor is readable: it has bytes, or a connection waits in its accept queue.
+pub fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::new(descriptor.as_raw_fd(), bits::IN)];
+    matches!(wait(&mut set, Some(Nanos::ZERO)), Ok(1))
 }

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex};
 
 use ::guard::{Confinement, Guard, Status};
-use ::server::{Page, Shown};
 use base::{Clock, Nanos, RealClock, lock};
+use side_servers::{Page, Shown};
 use sys::process::take_inherited;
 use sys::say;
 use sys::thread::signal;
@@ -36,7 +36,7 @@ pub fn run(flags: GuardFlags) -> Result<(), Exit> {
     if let Some(split) = guard.status().rights {
         say!("inrush: confined: {line}; its starter keeps {}", split.starter);
     }
-    if let Some(address) = page.as_ref().and_then(Page::address) {
+    if let Some(address) = page.as_ref().map(Page::address) {
         say!("inrush: figures on http://{address}/metrics and /status");
     }
     keep(guard, &flags, &shown, &clock)

@@ -12,7 +12,8 @@ use ::load::{AgentStanding, Observer, Snapshot, Stop, Tempo};
 use base::{Clock, RealClock, lock};
 use record::LoadResult;
 use serde::Serialize;
-use server::{Page, Shown};
+use server::ServeError;
+use side_servers::{Page, Shown};
 use sys::say;
 
 use super::hdr_log::HdrLog;
@@ -99,12 +100,10 @@ fn open_page(address: SocketAddr, meters: &Arc<Mutex<Meters>>) -> Result<Page, E
     let read = move || meters::page(&lock(&shown));
     let shown = Shown::new("/metrics", "text/plain; version=0.0.4; charset=utf-8", read);
     let page = Page::open(address, vec![shown]).map_err(|error| {
-        let next = with_next_step(&error, &Occupants::find([address]));
+        let next = with_next_step(&ServeError::from(error), &Occupants::find([address]));
         Exit::Failed(format!("--prometheus: {next}"))
     })?;
-    if let Some(address) = page.address() {
-        say!("inrush: metrics on http://{address}/metrics");
-    }
+    say!("inrush: metrics on http://{}/metrics", page.address());
     Ok(page)
 }
 

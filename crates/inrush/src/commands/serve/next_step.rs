@@ -12,6 +12,7 @@ use std::path::Path;
 
 use base::nearest;
 use server::{AdminAddress, ServeError};
+use side_servers::ListenError;
 
 /// Most names that are looked at for a likely folder.
 const MOST_NAMES: usize = 1000;
@@ -22,7 +23,9 @@ const LISTENS: &str = "0A";
 pub fn with_next_step(error: &ServeError, occupants: &Occupants) -> String {
     let (address, cause) = match error {
         ServeError::Listen { address, cause } => (*address, cause),
-        ServeError::ListenAside { address: AdminAddress::Internet(address), cause } => (*address, cause),
+        ServeError::ListenAside(ListenError { address: AdminAddress::Internet(address), cause }) => {
+            (*address, cause)
+        }
         ServeError::Root { cause: site::RootError::Open { path, source }, .. }
             if source.kind() == ErrorKind::NotFound =>
         {

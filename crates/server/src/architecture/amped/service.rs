@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use base::Nanos;
+use connection::SocketService;
 use dispatch::Token;
 use http_semantics::{FileRange, Request, Responder, Response, Service};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2, retry_on_intr};
@@ -21,7 +22,6 @@ use site::{File, Sites};
 
 use super::helpers::Helpers;
 use super::need::{Need, SameFile, TOUCH_BYTES};
-use crate::driver::socket_service::SocketService;
 
 /// Sites, with helpers for data that is not in memory.
 pub struct AmpedSite {

@@ -24,12 +24,14 @@ use std::sync::atomic::Ordering;
 
 use base::setting::AnySetting;
 use base::{Clock, Nanos, RealClock};
+use connection::SocketService;
 use dispatch::Trigger;
 use overload::law::Sessions;
 use rustix::process::Pid;
 use sys::process::{Children, Fork};
 use sys::readiness::epoll::{self, Operation, bits};
 use sys::readiness::poll;
+use sys::thread::stop::Stop;
 
 use super::{FOUND_EMPTY, SINCE, TAKEN, WAITS};
 use crate::config::serve::ServeConfig;
@@ -38,13 +40,11 @@ use crate::connections::slots::{Share, Slot};
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
 use crate::driver::lender::Lender;
 use crate::driver::pools::waiters::readable;
-use crate::driver::socket_service::SocketService;
 use crate::ground::choices::{PROCESSES, Processes};
 use crate::ground::counters::{Board, Counters, LoopCounts};
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::ground::scoreboard::{self, Scoreboard};
-use crate::ground::stop::Stop;
 use crate::processes::{Changed, Control, Heard, Worker, orphaned};
 use crate::service::{Costly, SharedSite};
 

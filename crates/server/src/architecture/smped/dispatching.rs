@@ -19,13 +19,13 @@ mod scheduler;
 mod worker;
 
 use base::{Clock, Seed};
+use sys::thread::stop::Stop;
 
 use super::settings::{SCHEDULE, role, smped_settings};
 use crate::connections::slots::Share;
 use crate::driver::event_loop::Listeners;
 use crate::ground::counters::Board;
 use crate::ground::error::{ServeError, system};
-use crate::ground::stop::Stop;
 use crate::ground::threads::start_thread;
 use crate::plan::{Opening, Plan, Started, addresses};
 use crate::processes::Fleet;

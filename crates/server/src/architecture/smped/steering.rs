@@ -43,6 +43,7 @@ use std::sync::atomic::Ordering;
 use base::{Clock, Nanos};
 use bpf::BpfError;
 use bpf::steering::{Steering, Workers};
+use sys::thread::stop::Stop;
 
 use self::account::{Account, Seen, Sight, State};
 use self::queues::{Queues, schedule};
@@ -51,7 +52,6 @@ use crate::driver::pools::waiters::{readable, sleep};
 use crate::ground::counters::{Board, Counters, LoopCounts, SteeringCounts, WorkerFigures};
 use crate::ground::error::{ServeError, system};
 use crate::ground::scoreboard::IDLE_FROM;
-use crate::ground::stop::Stop;
 use crate::ground::threads::start_thread;
 use crate::plan::{Opened, Opening, Plan, Started};
 use crate::processes::{Event, Fleet, Reclaims};

@@ -14,23 +14,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use base::{Limit, Nanos, Rng, Seed, SimulatedClock, WallTime};
+use connection::simulation::http2_requests;
+use connection::{LiveSettings, SocketService};
 use http_semantics::server::Settings;
 use http_semantics::{Body, FileRange, Request, Response, Service, Status};
 use rand::RngExt;
 use sys::completion::{CompletionRing, Faults, SimulatedKernel};
+use sys::thread::stop::Stop;
 use tempfile::TempDir;
 
 use super::{CompletionLoop, End, EventLoop};
 use crate::connections::accept::{AcceptLimit, Acceptor, LiveLimit};
 use crate::connections::overload_control::ControlledQueue;
-use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Share;
 use crate::driver::event_loop::{Listeners, Parts};
-use crate::driver::machine::http::http2_requests;
-use crate::driver::socket_service::SocketService;
 use crate::ground::counters::Board;
 use crate::ground::listener::Listener;
-use crate::ground::stop::Stop;
 
 const SEEDS: u64 = 100;
 const CLIENTS: usize = 24;
@@ -266,7 +265,7 @@ impl World {
         let (loops, http) = (&self.server.state.lender.counts, &self.server.state.lender.http);
         let cut_off = self.clients.iter().filter(|client| client.outcome == Some(Outcome::CutOff)).count();
         let deadlines = http.timeouts_header + http.timeouts_idle + http.timeouts_write_stall;
-        let reasons = loops.broken + loops.reclaimed + deadlines;
+        let reasons = loops.peers.broken + loops.reclaimed + deadlines;
         assert!(cut_off as u64 <= reasons, "{cut_off} without a reason: {loops:?} {http:?}");
         self.stop()
     }

@@ -16,6 +16,8 @@
 use std::os::fd::AsFd;
 
 use base::{Clock, Key};
+use connection::transfer::{Moved, plain_output, send, sent, shut_down};
+use connection::{Lent, SocketService};
 use dispatch::Token;
 use http_semantics::server::Wants;
 use rustix::io::Errno;
@@ -25,9 +27,6 @@ use sys::readiness::poll::bits;
 
 use super::{CompletionLoop, End, Flights};
 use crate::driver::event_loop::{Arrivals, EventLoop, Peer};
-use crate::driver::machine::Lent;
-use crate::driver::socket_service::SocketService;
-use crate::driver::transfer::{Moved, plain_output, send, sent, shut_down};
 
 /// The number of kept bytes at which a connection's receive is cancelled while output waits.
 const EARLY_BYTES: usize = 16 * 1024;
@@ -58,7 +57,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
             Err(Errno::CANCELED) => {}
             Err(errno) => match classify(&errno.into()) {
                 Failure::Retry | Failure::WouldBlock | Failure::NoMemory => {
-                    self.state.lender.counts.no_memory += 1
+                    self.state.lender.counts.peers.no_memory += 1
                 }
                 _ => return self.broken(token),
             },
@@ -148,7 +147,7 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> CompletionLoop<S, A, K,
         }
         peer.own.is_sending = true;
         self.state.lender.counts.limit_turn += u64::from(moved == Moved::TurnOver);
-        self.state.lender.counts.no_memory += u64::from(moved == Moved::NoMemory);
+        self.state.lender.counts.peers.no_memory += u64::from(moved == Moved::NoMemory);
         if moved == Moved::Broken {
             self.broken(token);
             return false;

@@ -8,14 +8,13 @@
 use std::os::fd::OwnedFd;
 
 use base::{Key, Nanos, Slab};
+use connection::{LiveSettings, Machine};
 use dispatch::{Timers, Token};
 
 use super::TIMER_SLOT;
 use crate::connections::accept::Arrived;
 use crate::connections::idle::IdleList;
-use crate::connections::settings::LiveSettings;
 use crate::connections::slots::Slot;
-use crate::driver::machine::Machine;
 
 /// A socket, its protocol machine, and the loop's own notes on it.
 pub struct Peer<W> {
@@ -49,7 +48,7 @@ impl<W: Default> Peers<W> {
 
     /// Gives a connection a place. It has no deadline until [`Peers::enter`].
     pub fn insert(&mut self, mut arrived: Arrived, settings: &LiveSettings) -> Token {
-        let machine = Machine::new(&mut arrived, settings);
+        let machine = arrived.machine(settings);
         let Arrived { socket, slot, .. } = arrived;
         let peer = Peer { socket, machine, comes_up: Nanos::MAX, own: W::default(), _slot: slot };
         Token::from(self.table.insert(peer))

@@ -3,16 +3,15 @@
 use std::os::fd::AsFd;
 
 use base::{Clock, Nanos, RealClock};
+use connection::{Lent, SocketService};
 use dispatch::Token;
 use overload::law::Sessions;
+use sys::thread::stop::Stop;
 
 use super::{Arrivals, Listeners, News, Parts, Peer, Peers};
 use crate::connections::accept::{Arrived, Ready};
 use crate::driver::lender::Lender;
-use crate::driver::machine::Lent;
-use crate::driver::socket_service::SocketService;
 use crate::ground::counters::{Board, Counters};
-use crate::ground::stop::Stop;
 
 /// The stages of a loop's life, drawn in the header of [`super`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

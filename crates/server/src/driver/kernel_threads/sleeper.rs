@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 
 use base::{Clock, Nanos};
+use connection::SocketService;
 use dispatch::Trigger;
 use overload::law::Sessions;
 use sys::readiness::poll::{self, PollFd};
@@ -13,7 +14,6 @@ use crate::driver::blocking::{Awaited, Waiter, Woken};
 use crate::driver::lender::Lender;
 use crate::driver::pools::idle_threads::{Entry, Leaving};
 use crate::driver::pools::waiters::readable;
-use crate::driver::socket_service::SocketService;
 use crate::ground::counters::Board;
 use crate::ground::instructions::Instructions;
 use crate::ground::listener::Listener;

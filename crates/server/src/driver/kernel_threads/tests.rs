@@ -2,12 +2,12 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 use base::Limit;
+use connection::LiveSettings;
 use http_semantics::server::Settings;
 
 use super::*;
 use crate::connections::accept::{AcceptLimit, LiveLimit};
 use crate::connections::refusals::Refusals;
-use crate::connections::settings::LiveSettings;
 use crate::driver::pools::full_pool::Pool;
 use crate::ground::listener::{connect, listen};
 use crate::plan::refusal_loop::Unavailable;

@@ -15,11 +15,11 @@
 //! Invariant: the work-pending list has a connection at most once, and the notes of a live connection say whether it is
 //! there.
 
+use connection::SocketService;
 use dispatch::{Mechanism, Token};
 
 use super::ReadinessLoop;
 use crate::driver::event_loop::Arrivals;
-use crate::driver::socket_service::SocketService;
 
 /// The fewest connections worked on between two get-events. The kernel's callbacks tell TUX of each event as it
 /// happens. Here a system call after each item would add a third to the cost of serving it from memory.
@@ -143,22 +143,22 @@ mod tests {
     use std::sync::Arc;
 
     use base::{Key, Limit, Nanos};
+    use connection::LiveSettings;
+    use connection::transfer::Moved;
     use dispatch::mechanism::{Epoll, EpollEdge};
     use dispatch::{Dispatcher, Interest};
     use http_semantics::server::Settings;
     use http_semantics::{Request, Response, Service, Status};
     use sys::socket::AcceptQueue;
+    use sys::thread::stop::Stop;
 
     use super::*;
     use crate::connections::accept::{AcceptLimit, Accepted, Acceptor, Arrived, LiveLimit};
     use crate::connections::overload_control::ControlledQueue;
-    use crate::connections::settings::LiveSettings;
     use crate::connections::slots::Share;
     use crate::driver::event_loop::{EventLoop, Listeners, Parts, Unasked};
-    use crate::driver::transfer::Moved;
     use crate::ground::counters::{Board, LoopCounts};
     use crate::ground::listener::listen;
-    use crate::ground::stop::Stop;
 
     /// Records the paths of its requests, and refuses requests that are late.
     #[derive(Clone, Default)]
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(bench.under_test.time_to_wait(), Some(Nanos::ZERO));
         bench.round();
         assert_eq!(
-            (bench.under_test.state.lender.counts.no_memory, bench.under_test.unfinished.len()),
+            (bench.under_test.state.lender.counts.peers.no_memory, bench.under_test.unfinished.len()),
             (1, 0)
         );
     }

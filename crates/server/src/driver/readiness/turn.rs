@@ -2,14 +2,13 @@
 
 use std::os::fd::AsFd;
 
+use connection::transfer::{Moved, move_bytes, shut_down};
+use connection::{Lent, SocketService};
 use dispatch::{Interest, Mechanism, Token};
 use http_semantics::server::Wants;
 
 use super::{Discipline, Notes, ReadinessLoop};
 use crate::driver::event_loop::{Arrivals, EventLoop, Peer};
-use crate::driver::machine::Lent;
-use crate::driver::socket_service::SocketService;
-use crate::driver::transfer::{Moved, move_bytes, shut_down};
 
 impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M, S, D, A> {
     /// Works on a connection that may be ready.
@@ -81,7 +80,7 @@ impl<M: Mechanism, S: SocketService, D: Discipline, A: Arrivals> ReadinessLoop<M
         let mut unfinished = matches!(moved, Moved::TurnOver | Moved::NoMemory);
         let counts = &mut self.state.lender.counts;
         counts.limit_turn += u64::from(moved == Moved::TurnOver);
-        counts.no_memory += u64::from(moved == Moved::NoMemory);
+        counts.peers.no_memory += u64::from(moved == Moved::NoMemory);
         let interest = match peer.machine.wants() {
             _ if matches!(moved, Moved::Broken) => return self.broken(token),
             Wants::Close => return self.close(token),

@@ -17,6 +17,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use base::{Clock, Key, Nanos, Slab};
+use connection::transfer::end;
+use connection::{LiveSettings, SocketService};
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token, Trigger};
 
 use super::mail::Mail;
@@ -24,12 +26,8 @@ use super::work::Gate;
 use super::{Crew, Ending, Peer, Phase, Step};
 use crate::connections::accept::{Arrived, PhaseEnd, RECLAIM_PAUSE, Short};
 use crate::connections::idle::IdleList;
-use crate::connections::settings::LiveSettings;
 use crate::driver::event_loop::{STOP, TIMER_SLOT, listener_token};
 use crate::driver::lender::Lender;
-use crate::driver::machine::Machine;
-use crate::driver::socket_service::SocketService;
-use crate::driver::transfer::end;
 use crate::ground::counters::Counters;
 use crate::ground::listener::Listener;
 
@@ -226,7 +224,7 @@ where
                 Mail::Accepted { phase, arrived, end } => self.accepted(phase, arrived, end),
                 Mail::Idle(peer) => self.idle(peer),
                 Mail::Broken(peer) => {
-                    self.lender.counting().broken += 1;
+                    self.lender.counting().peers.broken += 1;
                     self.end(peer);
                 }
                 Mail::Ended(peer) => self.end(peer),
@@ -274,7 +272,7 @@ where
 
     fn admit(&mut self, mut arrived: Arrived) {
         self.settings.refresh();
-        let machine = Machine::new(&mut arrived, &self.settings);
+        let machine = arrived.machine(&self.settings);
         let place = Place { idle: None, comes_up: Nanos::MAX, reported: false };
         let key = self.places.insert(place);
         self.dispatcher.register(arrived.socket.as_fd(), Token::from(key), Interest::Read);

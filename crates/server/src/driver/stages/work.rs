@@ -4,6 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use base::{Clock, Nanos, lock};
+use connection::SocketService;
+use connection::refusal::unavailable;
+use connection::transfer::{Moved, receive, send, shut_down};
 use dispatch::Interest;
 use http_semantics::server::Wants;
 use http_semantics::{Request, Responder, Response};
@@ -13,11 +16,8 @@ use super::stage::Taken;
 use super::{Crew, Ending, Peer, Phase, Pipeline, Step};
 use crate::connections::accept::PhaseEnd;
 use crate::driver::lender::Lender;
-use crate::driver::socket_service::SocketService;
-use crate::driver::transfer::{Moved, receive, send, shut_down};
 use crate::ground::counters::{Counters, LoopCounts};
 use crate::ground::listener::Listener;
-use crate::ground::unavailable::unavailable;
 
 /// Admits a request, to be answered by the file stage, or refuses it.
 pub(super) struct Gate<'a, S>(pub(super) &'a Pipeline<S>);
@@ -166,7 +166,7 @@ where
                     next = Step::Parse;
                 }
                 Err(Moved::AsFarAsPossible) => peer.drained = true,
-                Err(Moved::NoMemory) => self.lender.counts.no_memory += 1,
+                Err(Moved::NoMemory) => self.lender.counts.peers.no_memory += 1,
                 Err(Moved::Broken | Moved::TurnOver) => return Next::Source(Mail::Broken(peer)),
             }
         }
@@ -205,11 +205,12 @@ where
             peer.machine.expire(&mut lent);
             moved = send(socket, &mut peer.machine, &mut lent);
         }
+        let mut is_reclaimed = false;
         if !peer.machine.is_deferred() {
             match peer.ending {
                 Ending::GivesWay => {
                     peer.machine.give_way(&mut lent);
-                    lent.counts.reclaimed += u64::from(peer.machine.wants() == Wants::Close);
+                    is_reclaimed = peer.machine.wants() == Wants::Close;
                     peer.ending = Ending::No;
                 }
                 Ending::LastLook => {
@@ -223,6 +224,7 @@ where
         if moved == Moved::AsFarAsPossible {
             moved = send(socket, &mut peer.machine, &mut lent);
         }
+        self.lender.counts.reclaimed += u64::from(is_reclaimed);
         match moved {
             Moved::Broken => Next::Source(Mail::Broken(peer)),
             Moved::TurnOver => {
@@ -230,7 +232,7 @@ where
                 Next::Stage(Step::Write, peer)
             }
             Moved::NoMemory => {
-                self.lender.counts.no_memory += 1;
+                self.lender.counts.peers.no_memory += 1;
                 Next::Stage(Step::Write, peer)
             }
             Moved::AsFarAsPossible => find_stage(peer),

@@ -7,9 +7,11 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use base::{Clock, Key, Nanos, RealClock, Slab};
+use connection::SocketService;
 use corosensei::CoroutineResult;
 use corosensei::stack::DefaultStack;
 use dispatch::{Dispatcher, Event, Interest, Mechanism, Timers, Token};
+use sys::thread::stop::Stop;
 
 use super::{Ask, Body, Coroutine, STACK_BYTES, Shared, UserThread};
 use crate::connections::overload_control::AcceptControl;
@@ -17,11 +19,9 @@ use crate::connections::overload_control::ControlledQueue;
 use crate::driver::event_loop::{Parts, STOP, TIMER_SLOT, listener_token};
 use crate::driver::lender::Lender;
 use crate::driver::pools::full_pool::{self, Pool, Sleep, State};
-use crate::driver::socket_service::SocketService;
 use crate::ground::choices::IdleSessions;
 use crate::ground::counters::{Board, Counters};
 use crate::ground::listener::Listener;
-use crate::ground::stop::Stop;
 
 /// The most stacks kept for later threads.
 const SPARE_STACKS: usize = 1024;

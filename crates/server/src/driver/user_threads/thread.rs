@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 
 use base::{Clock, Key, Nanos};
+use connection::SocketService;
 use dispatch::{Interest, Mechanism, Token, Trigger};
 use overload::law::Sessions;
 
 use super::{Ask, Child, Shared, Yielder};
 use crate::connections::accept::Arrived;
 use crate::driver::blocking::{Awaited, Waiter, Woken, serve};
-use crate::driver::socket_service::SocketService;
 use crate::ground::choices::IdleSessions;
 
 /// The thread that is running.

@@ -7,20 +7,20 @@ use std::os::fd::AsRawFd;
 use base::{Clock, Limit, Nanos, RealClock, lock};
 use bpf::BpfError;
 use bpf::kernel_cache::{Answer, LONGEST, ObjectId};
+use connection::LiveSettings;
 use http_semantics::server::{Buffers, Context, Counts, Entry, Wants};
 use http_semantics::{HttpDate, Status, Version};
 use http1::server::{Connection, Transmit};
 use site::{CacheLimits, Sites};
 use sys::network::netlink::SocketDiagnostics;
 use sys::readiness::poll::{self, PollFd, bits};
+use sys::thread::stop::Stop;
 
 use super::super::Materials;
 use super::SharedCache;
 use super::hot::{Candidate, Key};
-use crate::connections::settings::LiveSettings;
 use crate::ground::counters::{Board, KernelCacheCounts};
 use crate::ground::error::{ServeError, system};
-use crate::ground::stop::Stop;
 use crate::ground::threads::{LoopHandle, start_thread};
 use crate::observation::access_log::LoopLog;
 

@@ -27,14 +27,14 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, acceptfrom_with, recv, send, shutdown,
 };
+use side_servers::AdminListener;
 use sys::errno::{Failure, classify};
 use sys::readiness::poll::timespec;
+use sys::thread::stop::Stop;
 
 use super::REGULAR;
 use super::load::Meter;
 use super::weight::Weight;
-use crate::ground::admin_access::AdminListener;
-use crate::ground::stop::Stop;
 
 /// Maximum number of ending connections: several load balancers, each of which asks for several backends.
 const CONNECTIONS: usize = 32;

@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use base::{Clock, Nanos, RealClock};
+use side_servers::AdminAddress;
 
 use super::starter::Starter;
 use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, READY_WITHIN, SINKS, TICKETS};
-use crate::ground::admin_access::AdminAddress;
 use crate::processes::{Control, Heard, Sent};
 
 /// Maximum number of sockets in a message, below the kernel's limit.

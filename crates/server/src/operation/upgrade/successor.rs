@@ -5,12 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use connection::Custody;
 use rustix::process::set_parent_process_death_signal;
 use sys::process::inherited;
 
 use super::{ACTIVATED, ADMIN, ALL, GO_ON, LISTENS, PREPARED, READY, SINKS, TICKETS, VARIABLE};
 use crate::ground::error::{ServeError, system};
-use crate::ground::listener::{Custody, Inheritance};
+use crate::ground::listener::Inheritance;
 use crate::processes::{Control, Heard, Sent};
 
 /// A program that is to take over, until it is ready.

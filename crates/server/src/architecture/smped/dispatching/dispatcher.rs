@@ -22,6 +22,7 @@ use std::io;
 use base::{Clock, Key, Nanos, RealClock};
 use dispatch::mechanism::Epoll;
 use dispatch::{Dispatcher, Event, Interest, Token};
+use sys::thread::stop::Stop;
 
 use super::handover::Outbox;
 use super::messages::{Handed, Report};
@@ -33,7 +34,6 @@ use crate::driver::event_loop::{Arrivals, Listeners, listener_token};
 use crate::driver::pools::full_pool::STILL;
 use crate::ground::counters::{Board, Counters, LoopCounts, PUBLISH_EVERY, WorkerFigures};
 use crate::ground::error::ServeError;
-use crate::ground::stop::Stop;
 use crate::processes::{self, Fleet, Reclaims};
 
 /// Tokens of the fleet's descriptor and of the stop. No listener has them, because a listener's generation is

@@ -12,24 +12,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{Limit, Nanos};
+use connection::clients::Admission;
 use dispatch::{Dispatcher, Mechanism};
 use overload::AdaptiveLimit;
 use overload::law::{Sessions, State};
 use sys::socket::AcceptQueue;
+use sys::thread::stop::Stop;
 
 use super::handover::{SEEN, claim};
 use super::messages::{Handed, Report, unpack};
 use super::relief;
 use crate::architecture::smped::settings::NUMBERS;
 use crate::connections::accept::{Accepted, Arrived, Phase};
-use crate::connections::clients::Admission;
 use crate::connections::slots::Share;
 use crate::driver::event_loop::{Arrivals, News, Parts, count};
 use crate::ground::counters::LoopCounts;
 use crate::ground::error::{ServeError, system};
 use crate::ground::instructions::Instructions;
 use crate::ground::scoreboard::Slot;
-use crate::ground::stop::Stop;
 use crate::observation::access_log::LogSender;
 use crate::processes::{Changed, Control, Heard, Message, Sent, Worker, orphaned};
 

@@ -26,6 +26,7 @@ use bpf::steering::Workers;
 use dispatch::{Dispatcher, Mechanism};
 use overload::law::Sessions;
 use sys::socket::AcceptQueue;
+use sys::thread::stop::Stop;
 
 use super::super::settings::smped_settings;
 use super::report::{Known, Report};
@@ -41,7 +42,6 @@ use crate::ground::counters::LoopCounts;
 use crate::ground::error::{ServeError, system};
 use crate::ground::listener::Listener;
 use crate::ground::scoreboard::Slot;
-use crate::ground::stop::Stop;
 use crate::ground::threads::LoopHandle;
 use crate::observation::access_log::LogSender;
 use crate::plan::refusal_loop;

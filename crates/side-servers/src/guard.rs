@@ -15,12 +15,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use base::Nanos;
+use connection::SocketService;
 use http_semantics::{Method, Request, Responder, Response, Service, Status};
 
-use super::streams::STREAMS;
-use super::{SmallService, Totals, answer, with_fields};
-use crate::driver::socket_service::SocketService;
-use crate::ground::admin_access::Token;
+use crate::access::Token;
+use crate::service::{SmallService, answer, with_fields};
+use crate::streams::STREAMS;
+use crate::totals::Totals;
 
 /// The names by which clients may address a server.
 #[derive(Clone, Debug)]

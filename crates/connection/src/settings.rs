@@ -14,8 +14,8 @@ use http_semantics::server::Settings;
 use sys::socket::local_address;
 use tls::Sessions;
 
-use crate::connections::clients::Clients;
-use crate::ground::listener::Custody;
+use crate::clients::Clients;
+use crate::custody::Custody;
 
 /// One thread's view of the settings. A clone is another thread's view of the same settings.
 #[derive(Clone, Debug)]

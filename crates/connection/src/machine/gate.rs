@@ -13,9 +13,9 @@ use std::net::SocketAddr;
 
 use base::Nanos;
 
-use crate::connections::clients::{Admission, Clients};
-use crate::connections::proxy_protocol::{Header, Heard};
-use crate::ground::counters::LoopCounts;
+use crate::clients::{Admission, Clients};
+use crate::counts::PeerCounts;
+use crate::proxy_protocol::{Header, Heard};
 
 /// The state of a connection's first bytes. If it is open, they belong to TLS or HTTP.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Gate {
     }
 
     /// Takes bytes while the gate is not open, and counts the result.
-    pub(super) fn receive<'a>(&mut self, bytes: &'a [u8], now: Nanos, counts: &mut LoopCounts) -> Passed<'a> {
+    pub(super) fn receive<'a>(&mut self, bytes: &'a [u8], now: Nanos, counts: &mut PeerCounts) -> Passed<'a> {
         let Some(Closed::Header(expected)) = self.0.as_deref_mut() else {
             *self = Gate::default();
             return Passed::Refused;

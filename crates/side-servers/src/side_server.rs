@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use base::{Bytes, Clock, Nanos, RealClock};
+use connection::transfer::{Moved, end, move_bytes, send, shut_down};
+use connection::{Lent, Machine, PeerCounts};
 use dispatch::Trigger;
 use http_semantics::HttpDate;
 use http_semantics::server::{Buffers, Context, Counts, Settings, Timeouts, Wants};
@@ -19,17 +21,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use sys::errno::{Failure, classify};
-use sys::readiness::poll::timespec;
+use sys::readiness::poll::{is_readable, timespec};
+use sys::thread::stop::Stop;
 
-use super::guard::Guarded;
-use super::streams::Streams;
-use super::{SmallService, Totals};
-use crate::driver::machine::{Lent, Machine};
-use crate::driver::transfer::{Moved, end, move_bytes, send, shut_down};
-use crate::ground::admin_access::AdminListener;
-use crate::ground::counters::LoopCounts;
-use crate::ground::listener::somebody_waits;
-use crate::ground::stop::Stop;
+use crate::access::AdminListener;
+use crate::guard::{Guard, Guarded};
+use crate::service::SmallService;
+use crate::streams::{STREAMS, Streams};
+use crate::totals::Totals;
 
 /// The most open connections: an operator, a Prometheus server or two, and their spares.
 const CONNECTIONS: usize = 64;
@@ -56,8 +55,8 @@ struct Client {
     active: Nanos,
 }
 
-/// The state of the loop.
-pub struct PollLoop<S> {
+/// A small server, which answers while it [runs](SideServer::run).
+pub struct SideServer<S> {
     listener: AdminListener,
     service: Guarded<S>,
     stop: Stop,
@@ -71,7 +70,7 @@ pub struct PollLoop<S> {
     buffers: Buffers,
     counts: Counts,
     /// The machine requires it, and no code reads it: this loop has no TLS, and counts its own events.
-    loops: LoopCounts,
+    peers: PeerCounts,
 }
 
 /// The events of a wait.
@@ -82,13 +81,20 @@ struct Happened {
     ready: Vec<PollFlags>,
 }
 
-impl<S: SmallService> PollLoop<S> {
-    /// Makes a loop without connections.
-    pub fn new(listener: AdminListener, service: Guarded<S>, stop: Stop, totals: Arc<Totals>) -> PollLoop<S> {
+impl<S: SmallService> SideServer<S> {
+    /// Makes a server without connections, which counts in `totals` and ends at `stop`.
+    pub fn new(
+        listener: AdminListener,
+        guard: Guard,
+        service: S,
+        stop: Stop,
+        totals: Arc<Totals>,
+    ) -> SideServer<S> {
+        let service = Guarded { service, guard, totals: Arc::clone(&totals), room: STREAMS };
         let mut settings = Settings { timeouts: TIMEOUTS, ..Settings::default() };
         settings.limits.keep_body = true;
         settings.limits.body_bytes = BODY.0;
-        PollLoop {
+        SideServer {
             listener,
             service,
             stop,
@@ -101,7 +107,7 @@ impl<S: SmallService> PollLoop<S> {
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             buffers: Buffers::default(),
             counts: Counts::default(),
-            loops: LoopCounts::default(),
+            peers: PeerCounts::default(),
         }
     }
 
@@ -188,7 +194,7 @@ impl<S: SmallService> PollLoop<S> {
                     Failure::WouldBlock => return,
                     Failure::Retry | Failure::PeerGone => {}
                     // The kernel asks for a descriptor before it looks into the queue.
-                    Failure::NoDescriptor if !somebody_waits(self.listener.socket()) => return,
+                    Failure::NoDescriptor if !is_readable(self.listener.socket()) => return,
                     Failure::NoDescriptor if !self.clients.is_empty() => self.evict(),
                     Failure::NoDescriptor if self.streams.close_oldest() => self.totals.count_eviction(),
                     _ => {
@@ -240,7 +246,7 @@ impl<S: SmallService> PollLoop<S> {
         let mut lent = Lent {
             context,
             scratch: &mut self.scratch,
-            counts: &mut self.loops,
+            counts: &mut self.peers,
             http2: &mut http2::Counts::default(),
             custody: self.listener.custody(),
         };
@@ -283,10 +289,9 @@ mod tests {
     use http1::server::COPIED_BODY_BYTES;
     use rustix::net::sockopt;
 
-    use super::super::guard::Guard;
-    use super::super::streams::STREAMS;
     use super::*;
-    use crate::ground::admin_access::AdminAddress;
+    use crate::access::AdminAddress;
+    use crate::service::answer;
 
     /// The first has a response that the loop queues with the next one, and that a small socket does not take at once.
     const REQUESTS: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /events HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -297,7 +302,7 @@ mod tests {
         type File = Arc<OwnedFd>;
 
         fn respond(&mut self, _request: &Request<'_>, _now: Nanos) -> Response<Arc<OwnedFd>> {
-            super::super::answer(Status::OK, "text/plain", "x".repeat(COPIED_BODY_BYTES))
+            answer(Status::OK, "text/plain", "x".repeat(COPIED_BODY_BYTES))
         }
     }
 
@@ -307,11 +312,10 @@ mod tests {
         }
     }
 
-    fn idle_loop(totals: &Arc<Totals>) -> PollLoop<Large> {
+    fn idle_loop(totals: &Arc<Totals>) -> SideServer<Large> {
         let address = AdminAddress::Internet("127.0.0.1:0".parse().unwrap());
-        let (guard, totals) = (Guard::of_file(None), Arc::clone(totals));
-        let service = Guarded { service: Large, guard, totals: Arc::clone(&totals), room: STREAMS };
-        PollLoop::new(AdminListener::open(&address).unwrap(), service, Stop::new().unwrap(), totals)
+        let (listener, stop) = (AdminListener::open(&address).unwrap(), Stop::new().unwrap());
+        SideServer::new(listener, Guard::of_file(None), Large, stop, Arc::clone(totals))
     }
 
     #[test]

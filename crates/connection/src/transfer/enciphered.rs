@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::{Moved, REQUESTS_PER_TURN, TURN_BYTES, ended_by};
-use crate::driver::machine::{Layer, Lent, Machine, Tls};
-use crate::driver::socket_service::SocketService;
+use crate::machine::{Layer, Lent, Machine, Tls};
+use crate::socket_service::SocketService;
 
 /// The most bytes enciphered at once: two records of the greatest length, which halves the system calls of one record
 /// at a time.

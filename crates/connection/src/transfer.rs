@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sys::errno::{Failure, classify};
 
-use super::machine::http::Http;
-use super::machine::{Lent, Machine, Tls};
-use super::socket_service::SocketService;
+use crate::machine::http::Http;
+use crate::machine::{Lent, Machine, Tls};
+use crate::socket_service::SocketService;
 
 /// The most bytes sent to one connection a turn. With more, a few large files would delay every other connection.
 const TURN_BYTES: u64 = 512 * 1024;
@@ -246,11 +246,10 @@ mod tests {
     use http_semantics::{Body, FileRange, HttpDate, Request, Response, Service, Status};
 
     use super::*;
-    use crate::connections::accept::Arrived;
-    use crate::connections::settings::LiveSettings;
-    use crate::connections::slots::Share;
-    use crate::driver::machine::http::http2_requests;
-    use crate::ground::counters::LoopCounts;
+    use crate::clients::Admission;
+    use crate::counts::PeerCounts;
+    use crate::settings::LiveSettings;
+    use crate::simulation::http2_requests;
 
     /// More than a socket's buffer holds.
     const CONTENT_BYTES: usize = 1 << 20;
@@ -309,8 +308,7 @@ mod tests {
             server.set_nonblocking(true).unwrap();
             let settings = LiveSettings::new(Settings::default());
             let socket = server.try_clone().unwrap().into();
-            let mut arrived = Arrived::passed(socket, Nanos::ZERO, &Share::alone(1));
-            let machine = Machine::new(&mut arrived, &settings);
+            let machine = Machine::new(&socket, None, Nanos::ZERO, Admission::Free, &settings);
             Bench { client, server, machine, settings, counts: Counts::default(), scratch: vec![0; 4096] }
         }
 
@@ -326,7 +324,7 @@ mod tests {
                 client: None,
                 now: Nanos::ZERO,
             };
-            let (counts, http2) = (&mut LoopCounts::default(), &mut http2::Counts::default());
+            let (counts, http2) = (&mut PeerCounts::default(), &mut http2::Counts::default());
             let custody = self.settings.custody();
             let mut lent = Lent { context, scratch: &mut self.scratch, counts, http2, custody };
             move_bytes(self.server.as_fd(), &mut self.machine, &mut lent, readable, Trigger::Edge)

@@ -1,8 +1,13 @@
 //! Responses to clients that the server refuses: it has no room, or the client is at a limit.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http_semantics::{Response, Status};
-use site::File;
+
+/// An open file, of which a refusal has none.
+type File = Arc<OwnedFd>;
 
 /// Returns a 503 that asks the client to come back in a second.
 pub fn unavailable() -> Response<File> {

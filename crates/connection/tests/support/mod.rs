@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use server::proxy_protocol::{Header, Heard, MOST_BYTES};
+use connection::proxy_protocol::{Header, Heard, MOST_BYTES};
 
 /// The first byte is the size of the pieces that the others arrive in. Any size gives the same result, and it is the one
 /// of the specification.

@@ -33,12 +33,11 @@ use tls::{Asked, Event, Session, Sessions, is_a_request};
 use gate::{Gate, Passed};
 use http::{Http, Version};
 
-use crate::connections::accept::Arrived;
-use crate::connections::clients::{Admission, Permit};
-use crate::connections::settings::LiveSettings;
-use crate::ground::counters::LoopCounts;
-use crate::ground::listener::Custody;
-use crate::ground::unavailable::too_many_requests;
+use crate::clients::{Admission, Permit};
+use crate::counts::PeerCounts;
+use crate::custody::Custody;
+use crate::refusal::too_many_requests;
+use crate::settings::LiveSettings;
 
 /// An open file.
 type Handle = Arc<OwnedFd>;
@@ -52,8 +51,8 @@ pub struct Lent<'a, S: Responder<File = Handle>> {
     pub context: Context<'a, S>,
     /// The buffer for received bytes, and for parts of files that are read to be enciphered.
     pub scratch: &'a mut [u8],
-    /// The counters of handshakes.
-    pub counts: &'a mut LoopCounts,
+    /// The counters of what peers did.
+    pub counts: &'a mut PeerCounts,
     /// The counters of HTTP/2.
     pub http2: &'a mut http2::Counts,
     /// Whose the listening sockets are.
@@ -66,8 +65,8 @@ impl<'a, S: Responder<File = Handle>> Lent<'a, S> {
         self.parts().0
     }
 
-    /// Returns the context of both HTTP versions, the scratch buffer, and the loop's counters.
-    pub fn parts(&mut self) -> (http2::Context<'_, 'a, S>, &mut [u8], &mut LoopCounts) {
+    /// Returns the context of both HTTP versions, the scratch buffer, and the counters of peers.
+    pub fn parts(&mut self) -> (http2::Context<'_, 'a, S>, &mut [u8], &mut PeerCounts) {
         let http = http2::Context { http: &mut self.context, counts: self.http2 };
         (http, self.scratch, self.counts)
     }
@@ -135,21 +134,25 @@ fn short(address: SocketAddr) -> (IpAddr, u16) {
 impl Machine {
     /// Makes the machine of an accepted connection, under TLS if the settings enable it. Takes over the admission of
     /// its client.
-    pub fn new(arrived: &mut Arrived, settings: &LiveSettings) -> Machine {
-        let tls =
-            settings.tls_of(&arrived.socket).map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
-        let admission = std::mem::take(&mut arrived.admission);
+    pub fn new(
+        socket: &OwnedFd,
+        peer: Option<SocketAddr>,
+        now: Nanos,
+        admission: Admission,
+        settings: &LiveSettings,
+    ) -> Machine {
+        let tls = settings.tls_of(socket).map_or(Tls::Plain, |sessions| Tls::Awaited(sessions.clone()));
         let gate = match (settings.clients(), &admission) {
             (_, Admission::Refused) => Gate::refused(),
-            (Some(clients), _) if clients.is_proxy(arrived.peer) => Gate::header(clients),
+            (Some(clients), _) if clients.is_proxy(peer) => Gate::header(clients),
             _ => Gate::default(),
         };
         Machine {
-            http: Http::One(Connection::new(arrived.at, settings)),
+            http: Http::One(Connection::new(now, settings)),
             tls,
             version: Version::Open(0),
             gate,
-            client: arrived.peer.map(short),
+            client: peer.map(short),
             _permit: admission.permit(),
             drains: false,
         }
@@ -227,7 +230,7 @@ impl Machine {
 
     /// True if bytes in memory wait for room in the socket. Under HTTP/2 they may belong to other streams than the one
     /// whose file is missing.
-    pub(super) fn has_bytes(&self) -> bool {
+    pub fn has_bytes(&self) -> bool {
         let has_records = matches!(&self.tls, Tls::Layer(layer) if layer.session.wants_write());
         has_records || matches!(self.http.transmit(), Transmit::Bytes { .. })
     }
@@ -278,7 +281,7 @@ impl Machine {
         &mut self,
         bytes: &[u8],
         cx: &mut http2::Context<'_, '_, S>,
-        counts: &mut LoopCounts,
+        counts: &mut PeerCounts,
     ) {
         match &mut self.tls {
             _ if !self.gate.is_open() => self.receive_at_gate(bytes, cx, counts),
@@ -295,7 +298,7 @@ impl Machine {
         &mut self,
         bytes: &[u8],
         cx: &mut http2::Context<'_, '_, S>,
-        counts: &mut LoopCounts,
+        counts: &mut PeerCounts,
     ) {
         match self.gate.receive(bytes, cx.http.now, counts) {
             Passed::NotYet => {}
@@ -348,7 +351,7 @@ impl Machine {
         &mut self,
         bytes: &[u8],
         cx: &mut http2::Context<'_, '_, S>,
-        counts: &mut LoopCounts,
+        counts: &mut PeerCounts,
     ) {
         let Tls::Awaited(sessions) = &self.tls else { return };
         match bytes.first() {
@@ -391,7 +394,7 @@ impl Machine {
     pub fn receive_end<S: Responder<File = Handle>>(
         &mut self,
         cx: &mut http2::Context<'_, '_, S>,
-        counts: &mut LoopCounts,
+        counts: &mut PeerCounts,
     ) {
         if let Tls::Layer(layer) = &self.tls
             && layer.handshake == Handshake::Complete
@@ -449,7 +452,7 @@ impl Layer {
         bytes: &[u8],
         (http, drains): (&mut Http, bool),
         cx: &mut http2::Context<'_, '_, S>,
-        counts: &mut LoopCounts,
+        counts: &mut PeerCounts,
     ) {
         // After our own closing alert only the peer's end matters.
         if self.alert == Alert::Settled {

@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use connection::Custody;
 use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
 };
-
-use crate::ground::listener::{self as internet, Custody, Listener};
+use sys::socket::local_address;
 
 /// Length of the accept queue. It exceeds the connection limit, so that the kernel drops no SYN of a burst.
-const BACKLOG: u32 = 128;
+const BACKLOG: i32 = 128;
 
 /// An address of the admin interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,16 @@ impl fmt::Display for AdminAddress {
     }
 }
 
+/// The failure to listen at an address.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {cause}")]
+pub struct ListenError {
+    /// The address.
+    pub address: AdminAddress,
+    /// The kernel's error.
+    pub cause: io::Error,
+}
+
 /// A listening socket. Its file, if it has one, is removed when this is dropped, unless it was passed on.
 #[derive(Debug)]
 pub struct AdminListener {
@@ -51,16 +61,16 @@ impl AdminListener {
     ///
     /// # Errors
     /// As bind(2) and listen(2); `AddrInUse` for a file that is not a socket, or that has a listener.
-    pub fn open(address: &AdminAddress) -> io::Result<AdminListener> {
+    pub fn open(address: &AdminAddress) -> Result<AdminListener, ListenError> {
+        AdminListener::begin(address).map_err(|cause| ListenError { address: address.clone(), cause })
+    }
+
+    fn begin(address: &AdminAddress) -> io::Result<AdminListener> {
         let path = match address {
-            AdminAddress::Internet(address) => {
-                let opened = internet::listen(*address, BACKLOG, 1, false)?.remove(0);
-                let address = AdminAddress::Internet(opened.address);
-                return Ok(AdminListener::new(opened.socket, address, None));
-            }
+            AdminAddress::Internet(address) => return AdminListener::open_internet(*address),
             AdminAddress::File(path) => path,
         };
-        let socket = stream_socket()?;
+        let socket = stream_socket(AddressFamily::UNIX)?;
         // bind(2) gives the file the mode of the socket, so other users cannot connect even for a moment.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let own = SocketAddrUnix::new(path)?;
@@ -74,22 +84,36 @@ impl AdminListener {
             }
             result => result?,
         }
-        listen(&socket, BACKLOG as i32)?;
+        listen(&socket, BACKLOG)?;
         Ok(AdminListener::new(socket, address.clone(), socket_file(path)))
+    }
+
+    /// Accepted connections inherit TCP_NODELAY.
+    fn open_internet(address: SocketAddr) -> io::Result<AdminListener> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = stream_socket(family)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        listen(&socket, BACKLOG)?;
+        AdminListener::of_internet(socket)
+    }
+
+    fn of_internet(socket: OwnedFd) -> io::Result<AdminListener> {
+        let address = AdminAddress::Internet(local_address(&socket)?);
+        Ok(AdminListener::new(socket, address, None))
     }
 
     /// Takes over the socket that another process has opened for an address.
     ///
     /// # Errors
     /// The descriptor is not a socket of this kind.
-    pub fn inherited(address: &AdminAddress, socket: OwnedFd) -> io::Result<AdminListener> {
-        Ok(match address {
-            AdminAddress::Internet(_) => {
-                let Listener { socket, address, .. } = Listener::inherited(socket)?;
-                AdminListener::new(socket, AdminAddress::Internet(address), None)
-            }
-            AdminAddress::File(path) => AdminListener::new(socket, address.clone(), socket_file(path)),
-        })
+    pub fn inherited(address: &AdminAddress, socket: OwnedFd) -> Result<AdminListener, ListenError> {
+        match address {
+            AdminAddress::Internet(_) => AdminListener::of_internet(socket)
+                .map_err(|cause| ListenError { address: address.clone(), cause }),
+            AdminAddress::File(path) => Ok(AdminListener::new(socket, address.clone(), socket_file(path))),
+        }
     }
 
     fn new(socket: OwnedFd, address: AdminAddress, file: Option<(u64, u64)>) -> AdminListener {
@@ -125,9 +149,9 @@ impl Drop for AdminListener {
     }
 }
 
-fn stream_socket() -> io::Result<OwnedFd> {
+fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
 /// Returns device and inode of a socket file; `None` if there is no file or it is of another kind.
@@ -139,7 +163,7 @@ fn socket_file(path: &Path) -> Option<(u64, u64)> {
 
 /// Tells whether a socket file has lost its listener.
 fn refuses_connections(address: &SocketAddrUnix) -> bool {
-    stream_socket().is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
+    stream_socket(AddressFamily::UNIX).is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
 }
 
 /// A secret that admits a client.
@@ -201,12 +225,12 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let listener = AdminListener::open(&AdminAddress::File(path.clone())).unwrap();
         let second = AdminListener::open(&AdminAddress::File(path.clone())).unwrap_err();
-        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(second.cause.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).expect("the first is still there");
         drop(listener);
         std::fs::write(&path, "no socket").unwrap();
         let error = AdminListener::open(&AdminAddress::File(path.clone())).unwrap_err();
-        assert_eq!(error.to_string(), "the file exists and is not a socket");
+        assert_eq!(error.cause.to_string(), "the file exists and is not a socket");
         assert_eq!(std::fs::read(&path).unwrap(), b"no socket");
         let long = place.path().join("x".repeat(200));
         assert!(AdminListener::open(&AdminAddress::File(long)).is_err());

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use base::{Nanos, Network};
 use bpf::Exempt;
 
-use crate::ground::counters::LoopCounts;
+use crate::counts::PeerCounts;
 use sketch::{Counts, Hasher, Places, Rates};
 
 /// The limits of each client, and the proxies in front of the server.
@@ -142,7 +142,7 @@ impl Clients {
     }
 
     /// Decides on a new connection of a peer.
-    pub fn admit_peer(&self, peer: Option<SocketAddr>, now: Nanos, counts: &mut LoopCounts) -> Admission {
+    pub fn admit_peer(&self, peer: Option<SocketAddr>, now: Nanos, counts: &mut PeerCounts) -> Admission {
         match peer {
             Some(address) if !self.is_proxy(peer) => self.admit(address, now, counts),
             _ => Admission::Free,
@@ -150,7 +150,7 @@ impl Clients {
     }
 
     /// Decides on a new connection of a client, and counts a refusal.
-    pub fn admit(&self, client: SocketAddr, now: Nanos, counts: &mut LoopCounts) -> Admission {
+    pub fn admit(&self, client: SocketAddr, now: Nanos, counts: &mut PeerCounts) -> Admission {
         let Shared { hasher, counts: open, rates, exempt, .. } = &*self.0;
         let client = canonical(client);
         if (open.is_none() && rates.is_none()) || exempt.contains(client) {
@@ -195,14 +195,14 @@ mod tests {
         SocketAddr::new(ip.parse().unwrap(), 1)
     }
 
-    fn is_refused(clients: &Clients, ip: &str, counts: &mut LoopCounts) -> bool {
+    fn is_refused(clients: &Clients, ip: &str, counts: &mut PeerCounts) -> bool {
         matches!(clients.admit_peer(Some(peer(ip)), Nanos::SECOND, counts), Admission::Refused)
     }
 
     #[test]
     fn a_client_is_an_ipv4_address_or_a_64_of_ipv6() {
         let clients = clients(&ClientSettings { connections: Some(1), ..ClientSettings::default() });
-        let mut counts = LoopCounts::default();
+        let mut counts = PeerCounts::default();
         let mut open = |ip| clients.admit_peer(Some(peer(ip)), Nanos::SECOND, &mut counts);
         let held = ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8:0:1::1"].map(&mut open);
         assert!(held.iter().all(|admission| matches!(admission, Admission::Counted(_))));
@@ -218,7 +218,7 @@ mod tests {
     fn a_refusal_by_rate_gives_the_connection_back() {
         let settings =
             ClientSettings { connections: Some(1), rate_per_s: Some(2), ..ClientSettings::default() };
-        let (clients, mut counts) = (clients(&settings), LoopCounts::default());
+        let (clients, mut counts) = (clients(&settings), PeerCounts::default());
         let refused = [(); 5].map(|()| is_refused(&clients, "192.0.2.1", &mut counts));
         assert_eq!(refused, [false, false, true, true, true]);
         assert_eq!((counts.limit_client_connections, counts.limit_client_rate), (0, 3));
@@ -232,7 +232,7 @@ mod tests {
             exempt: exempt("192.0.2.0/25"),
             proxies: vec!["2001:db8::/32".parse().unwrap()],
         };
-        let (clients, mut counts) = (clients(&settings), LoopCounts::default());
+        let (clients, mut counts) = (clients(&settings), PeerCounts::default());
         for free in ["192.0.2.1", "192.0.2.127", "::ffff:192.0.2.1", "2001:db8::9"] {
             assert!([(); 9].iter().all(|()| !is_refused(&clients, free, &mut counts)), "{free}");
         }
@@ -250,7 +250,7 @@ mod tests {
         let clients = clients(&ClientSettings { exempt, ..ClientSettings::default() });
         assert!(clients.is_exempt(peer("192.0.2.1")) && clients.is_exempt(peer("::ffff:192.0.2.1")));
         assert!(!clients.is_exempt(peer("192.0.2.128")));
-        let mut counts = LoopCounts::default();
+        let mut counts = PeerCounts::default();
         assert!(!is_refused(&clients, "192.0.2.128", &mut counts), "there is no limit");
     }
 }

@@ -1,4 +1,4 @@
-//! The signal that ends a loop.
+//! The word that ends a thread's loop, or wakes it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
