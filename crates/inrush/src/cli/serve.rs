@@ -489,10 +489,6 @@ pub struct LiveFlags {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time, hide_short_help = true)]
     pub write_timeout: Nanos,
 
-    /// Longest wait for a client to read a refusal and close
-    #[arg(long, value_name = "TIME", default_value = "2s", hide_short_help = true)]
-    pub linger_timeout: Nanos,
-
     /// Largest request head; a larger one gets 431
     #[arg(long, value_name = "SIZE", default_value = "16KiB", value_parser = some_bytes, hide_short_help = true)]
     pub max_head: Bytes,

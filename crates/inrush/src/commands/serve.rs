@@ -279,7 +279,7 @@ fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
                 idle: flags.live.idle_timeout,
                 body: flags.live.body_timeout,
                 write_stall: flags.live.write_timeout,
-                linger: flags.live.linger_timeout,
+                ..http_semantics::server::Timeouts::default()
             },
         },
         kernel_cache: flags.kernel_cache == Switch::On,

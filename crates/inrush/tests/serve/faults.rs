@@ -76,7 +76,7 @@ fn first_letter_of_the_preface_begins_a_request() {
 fn endless_content_gets_408_and_idle_connection_ends() {
     let files = Files::new();
     on_every_mechanism(|mechanism| {
-        let flags = ["--body-timeout=100ms", "--idle-timeout=100ms", "--linger-timeout=50ms"];
+        let flags = ["--body-timeout=100ms", "--idle-timeout=100ms"];
         let mut server = Server::sped(&files.root(), mechanism, &flags);
         let mut slow = server.client();
         slow.send_get("/", "Content-Length: 100\r\n");
