@@ -1,4 +1,4 @@
-//! `cargo xtask campaign faults|fuzz|mutants|suite`: a server's losses while something around it fails, inputs that nobody
+//! `cargo xtask campaign faults|fuzz|mutants|sanitize|suite`: a server's losses while something around it fails, inputs that nobody
 //! thought of, and what the tests are worth: beside busy CPUs, and on a program that was changed.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
@@ -7,16 +7,18 @@
 //!
 //! Leaves out rates past saturation and rivals: those are benchmarks and experiments.
 //!
-//! Invariants: the seed decides the order of the trials and every random choice of a fault. A trial holds on four
-//! conditions. The fault allows every outcome, the server's own books balance, no descriptor stays, and the server
-//! ends with exit code 0 at SIGTERM.
+//! Invariants: the seed decides the order of the trials and every random choice of a fault. A trial holds on five
+//! conditions. The fault allows every outcome, the server's own books balance, no descriptor stays, the server ends with
+//! exit code 0 at SIGTERM, and in a long trial without an act its memory does not grow.
 
 mod faults;
 mod fuzz;
 mod mutants;
 mod peers;
+mod sanitize;
 mod server;
 mod suite;
+mod usage;
 
 use std::fmt;
 use std::path::Path;
@@ -32,6 +34,7 @@ use sys::process::Program;
 use crate::test_bed::{TICK, build_inrush};
 use faults::{FAULTS, Fault, Scene};
 use server::{Protocol, Server};
+use usage::Usage;
 
 /// Every architecture of `inrush serve`.
 const ARCHITECTURES: [&str; 10] =
@@ -55,6 +58,8 @@ pub enum Campaign {
     Fuzz(fuzz::FuzzOptions),
     /// Change the program at one place after the other and count the changes that no test notices; hours for all crates
     Mutants(mutants::MutantOptions),
+    /// The tests of crates with unsafe code or shared memory under a sanitizer; needs a nightly compiler
+    Sanitize(sanitize::SanitizeOptions),
     /// The whole test suite again and again beside a busy loop on every CPU
     Suite(suite::SuiteOptions),
 }
@@ -95,6 +100,8 @@ struct Trial {
     offered: u64,
     answered: u64,
     p99: String,
+    /// Memory after the beginning and at the end, of a trial without an act that lasted.
+    memory: String,
     /// Outcomes other than a correct reply, with their counts.
     lost: Vec<(String, u64)>,
     /// Reasons why the trial does not hold; empty if it holds.
@@ -110,6 +117,7 @@ pub fn run(campaign: &Campaign) -> anyhow::Result<()> {
         Campaign::Faults(options) => faults(options),
         Campaign::Fuzz(options) => fuzz::run(options),
         Campaign::Mutants(options) => mutants::run(options),
+        Campaign::Sanitize(options) => sanitize::run(options),
         Campaign::Suite(options) => suite::run(options),
     }
 }
@@ -153,8 +161,9 @@ fn is_wanted<T: PartialEq<U>, U: ?Sized>(one: &U, only: &[T]) -> bool {
 }
 
 fn conclude(done: &[Trial]) -> anyhow::Result<()> {
-    let heading =
-        ["fault", "server", "protocol", "times", "offered", "answered", "p99", "lost", "allowed", ""];
+    let heading = [
+        "fault", "server", "protocol", "times", "offered", "answered", "p99", "memory", "lost", "allowed", "",
+    ];
     let rows = done.iter().map(Trial::row);
     println!("\n{}", aligned(&[heading.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>(), &[]));
     let failed: Vec<&Trial> = done.iter().filter(|trial| !trial.objections.is_empty()).collect();
@@ -183,11 +192,14 @@ fn carry_out(inrush: &Path, case: Case, duration: Nanos, seed: Seed) -> anyhow::
     let before = server.sockets()?;
     let started = clock.now();
     let mut scene = Scene::new(&mut server, seed.child("faults").rng());
-    let mut failure = None;
+    let (mut failure, mut usage) = (None, Usage::default());
     let output = load.start().context("cannot start inrush load")?.output(TICK, || {
         let since = clock.now() - started;
         if since > WARMUP && failure.is_none() {
             let calm = since + CALM_END >= WARMUP + duration;
+            if !fault.happens() {
+                usage.sample(since, || scene.processes());
+            }
             let done = if calm { scene.calm_down() } else { scene.advance(fault, since - WARMUP) };
             failure = done.err();
         }
@@ -200,6 +212,10 @@ fn carry_out(inrush: &Path, case: Case, duration: Nanos, seed: Seed) -> anyhow::
     let result: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("no result: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
     let mut trial = Trial::of(case, times, &result)?;
+    if let Some((memory, objections)) = usage.judge() {
+        trial.memory = memory;
+        trial.objections.extend(objections);
+    }
     trial.objections.extend(server.objections(fault.ends_the_server, before, &clock)?);
     Ok(trial)
 }
@@ -235,12 +251,13 @@ impl Trial {
             offered,
             answered: answered.iter().map(|(_, count)| count).sum(),
             p99: p99.map_or_else(String::new, |ns| Nanos(ns).approximate().to_string()),
+            memory: String::new(),
             lost,
             objections,
         })
     }
 
-    fn row(&self) -> [String; 10] {
+    fn row(&self) -> [String; 11] {
         let Case { fault, architecture, protocol } = self.case;
         let lost: Vec<String> = self.lost.iter().map(|(name, count)| format!("{count} {name}")).collect();
         [
@@ -251,6 +268,7 @@ impl Trial {
             self.offered.to_string(),
             self.answered.to_string(),
             self.p99.clone(),
+            self.memory.clone(),
             if lost.is_empty() { "0".to_owned() } else { lost.join(" ") },
             fault.allowance(),
             if self.objections.is_empty() { "holds" } else { "FAILS" }.to_owned(),

@@ -218,6 +218,11 @@ impl<'a> Scene<'a> {
         Ok(self.times)
     }
 
+    /// All processes of the server.
+    pub fn processes(&self) -> Vec<Pid> {
+        Pid::from_raw(self.server.child().id() as i32).into_iter().chain(self.server.workers()).collect()
+    }
+
     fn worker(&mut self) -> Option<Pid> {
         self.server.workers().choose(&mut self.rng).copied()
     }
@@ -288,8 +293,7 @@ fn hold_idle(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
 /// At first, 8 MiB are all the address space that the server gets from now on. Then it is asked for many files.
 fn fill_cache(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     if scene.times == 0 {
-        let first = Pid::from_raw(scene.server.child().id() as i32);
-        for process in scene.server.workers().into_iter().chain(first) {
+        for process in scene.processes() {
             let most = address_space(process)?.0 + (8 << 20);
             let hard = getrlimit(Resource::As).maximum;
             prlimit(Some(process), Resource::As, Rlimit { current: Some(most), maximum: hard })?;
