@@ -8,9 +8,8 @@
 //! ```
 //!
 //! A client is an IPv4 address, or the first 64 bits of an IPv6 address, because a provider gives each customer at
-//! least that many addresses. All loops and threads of a process share two tables of fixed size ([`Counts`],
-//! [`Rates`]). Attackers choose addresses, so the index of a client is a keyed hash of its address, with a new key at
-//! each start.
+//! least that many addresses. All loops and threads of a process share two tables of fixed size (`sketch`). Attackers choose
+//! addresses, so the index of a client is a keyed hash of its address, with a new key at each start.
 //!
 //! Both tables are sketches. A client's figure is never too low, so no client exceeds a limit. Other clients may make
 //! it too high, so that a connection is refused by mistake. `docs/decisions/0035` has the bound, and `sketch` its
