@@ -264,7 +264,8 @@ fn remove(groups: &[std::path::PathBuf]) {
 
 #[test]
 fn listener_is_guarded_again_after_it_was_closed() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // An address of its own: a client of a test beside this one may get the port while nobody listens there.
+    let listener = TcpListener::bind("127.0.9.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let Some(mut guard) = guard(address, SignalChoice::Auto) else { return };
     drop(listener);

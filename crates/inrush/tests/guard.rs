@@ -299,7 +299,8 @@ fn rights_are_split_and_read_back() {
 
 /// Kills the controller of a guard beside a listener here, then opens the listener again, then kills the starter.
 fn guard_again_after_kill(hook: &str) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // An address of its own: a client of a test beside this one may get the port while nobody listens there.
+    let listener = TcpListener::bind("127.0.9.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut guard = Running::start(&[&address.to_string(), &format!("--hook={hook}")]);
     guard.line("guarding");

@@ -217,7 +217,8 @@ fn other_hooks_cannot_reset() {
 
 #[test]
 fn sink_leaves_the_address_to_its_server() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // An address of its own: a client of a test beside this one may get the port while nobody listens there.
+    let listener = TcpListener::bind("127.0.9.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut held = match attach(HookChoice::Sink, address) {
         Ok(held) => held,
