@@ -25,7 +25,7 @@ enum Sanitizer {
 #[derive(clap::Args)]
 pub struct SanitizeOptions {
     /// The crates whose tests run
-    #[arg(default_values = ["inrush-sys", "inrush-dispatch", "wake", "fdm", "connection", "server", "inrush-usertcp", "inrush"])]
+    #[arg(default_values = ["inrush-sys", "inrush-dispatch", "wake", "inrush-fdm", "connection", "server", "inrush-usertcp", "inrush"])]
     crates: Vec<String>,
     /// The sanitizer
     #[arg(long, value_enum, default_value = "address")]
