@@ -71,12 +71,13 @@ const OWN: &[Known] = known![
 pub const DEMO: Known = Known { name: "demo", text: include_str!("../../../experiments/demo.toml") };
 
 /// The small applications for servers of others, by their file names. The word `{apps}` of a command is their folder.
-pub const APPS: [(&str, &str); 6] = [
+pub const APPS: [(&str, &str); 7] = [
     ("app.py", include_str!("../../../experiments/apps/app.py")),
     ("server.js", include_str!("../../../experiments/apps/server.js")),
     ("server.go", include_str!("../../../experiments/apps/server.go")),
     ("Server.java", include_str!("../../../experiments/apps/Server.java")),
     ("config.ru", include_str!("../../../experiments/apps/config.ru")),
+    ("apache.sh", include_str!("../../../experiments/apps/apache.sh")),
     ("work.cgi", include_str!("../../../experiments/apps/work.cgi")),
 ];
 
