@@ -1,5 +1,5 @@
-//! `cargo xtask campaign faults|fuzz|mutants|sanitize|suite`: a server's losses while something around it fails, inputs that nobody
-//! thought of, and what the tests are worth: beside busy CPUs, and on a program that was changed.
+//! `cargo xtask campaign faults|fuzz|mutants|sanitize|suite`: a server's losses while something around it fails, inputs that
+//! nobody thought of, and what the tests are worth: beside busy CPUs, under a sanitizer, and on a program that was changed.
 //!
 //! Owns the order of the trials, the judgement and the table. A trial is one architecture under a steady load
 //! in one protocol, while one fault happens again and again. The load's ledger has the losses by outcome, and the fault has

@@ -101,6 +101,11 @@ pub fn outside_cargo(program: impl Into<OsString>) -> Program<'static> {
     Program::new("env").arguments(unset).arguments([program.into()])
 }
 
+/// Cargo of the nightly compiler, which rustup chooses.
+pub fn nightly_cargo() -> Program<'static> {
+    outside_cargo("rustup").arguments(["run", "nightly", "cargo"])
+}
+
 /// Cargo, as a shell starts it.
 pub fn cargo() -> Program<'static> {
     outside_cargo(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

@@ -48,7 +48,7 @@ macro_rules! counts {
         }
 
         impl $type {
-            /// Every total's name and its description, without those of a group. Each line of a description begins with a space.
+            /// The name and the description of every total but a group's. Each line of a description begins with a space.
             pub const MEANINGS: &[(&'static str, &'static str)] = &[$((stringify!($name), concat!($($doc),+))),*];
 
             /// Every total with its name, in a fixed order.

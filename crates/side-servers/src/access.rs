@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
 };
-use sys::socket::local_address;
+use sys::socket::{bind_stream, local_address};
 
 /// Length of the accept queue. It exceeds the connection limit, so that the kernel drops no SYN of a burst.
 const BACKLOG: i32 = 128;
@@ -70,7 +70,7 @@ impl AdminListener {
             AdminAddress::Internet(address) => return AdminListener::open_internet(*address),
             AdminAddress::File(path) => path,
         };
-        let socket = stream_socket(AddressFamily::UNIX)?;
+        let socket = stream_socket()?;
         // bind(2) gives the file the mode of the socket, so other users cannot connect even for a moment.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         let own = SocketAddrUnix::new(path)?;
@@ -90,10 +90,7 @@ impl AdminListener {
 
     /// Accepted connections inherit TCP_NODELAY.
     fn open_internet(address: SocketAddr) -> io::Result<AdminListener> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = stream_socket(family)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        bind(&socket, &address)?;
+        let socket = bind_stream(address, false)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         listen(&socket, BACKLOG)?;
         AdminListener::of_internet(socket)
@@ -149,9 +146,9 @@ impl Drop for AdminListener {
     }
 }
 
-fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+fn stream_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(socket_with(family, SocketType::STREAM, flags, None)?)
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
 /// Returns device and inode of a socket file; `None` if there is no file or it is of another kind.
@@ -163,7 +160,7 @@ fn socket_file(path: &Path) -> Option<(u64, u64)> {
 
 /// Tells whether a socket file has lost its listener.
 fn refuses_connections(address: &SocketAddrUnix) -> bool {
-    stream_socket(AddressFamily::UNIX).is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
+    stream_socket().is_ok_and(|socket| connect(socket, address) == Err(Errno::CONNREFUSED))
 }
 
 /// A secret that admits a client.

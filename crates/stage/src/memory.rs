@@ -37,6 +37,14 @@ pub fn peak_memory(pid: u32) -> anyhow::Result<Bytes> {
     status_field(pid, "VmHWM")
 }
 
+/// The address space of a process (VmSize).
+///
+/// # Errors
+/// There is no such process, or it has ended.
+pub fn address_space(pid: u32) -> anyhow::Result<Bytes> {
+    status_field(pid, "VmSize")
+}
+
 fn status_field(pid: u32, name: &str) -> anyhow::Result<Bytes> {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -1,4 +1,4 @@
-//! Socket options and states that `rustix` does not offer.
+//! Socket options and states that `rustix` does not offer, and the first steps of every listening socket.
 //!
 //! `reuseport` has the programs that choose among the listeners of an address, and `passing` sends descriptors over Unix
 //! sockets.
@@ -9,9 +9,10 @@ pub mod reuseport;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::Nanos;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::check;
 use reuseport::{Op, attach_filter, statement};
@@ -23,6 +24,20 @@ use reuseport::{Op, attach_filter, statement};
 pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     let address = rustix::net::getsockname(socket)?;
     address.try_into().map_err(|_| io::Error::other("a TCP socket has an internet address"))
+}
+
+/// Makes a non-blocking TCP socket that is bound to an address, with SO_REUSEADDR. A `shared` one has SO_REUSEPORT too.
+///
+/// # Errors
+/// The errors of bind(2): address in use, not an address of this machine, no permission.
+pub fn bind_stream(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, shared)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
 }
 
 /// A listener's accept queue.

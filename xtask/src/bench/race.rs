@@ -160,7 +160,7 @@ fn summarise(names: &[&'static str], reference: &str, samples: Vec<Vec<Sample>>)
     summaries.collect()
 }
 
-/// The requests per second of `own` over those of `other` in the same round.
+/// The ratios of requests per second, `own` over `other`, of the same rounds.
 fn ratio(own: &[Sample], other: &[Sample]) -> Option<Spread> {
     Spread::of(own.iter().zip(other).map(|(own, other)| own.requests_per_s / other.requests_per_s))
 }

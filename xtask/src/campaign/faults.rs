@@ -5,11 +5,13 @@ use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 
 use anyhow::ensure;
-use base::{Bytes, Nanos, Rng};
+use base::{Nanos, Rng};
 use rand::RngExt;
 
 use rand::seq::IndexedRandom;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+
+use stage::memory::address_space;
 
 use super::peers;
 use super::server::{DISK_BYTES, LARGE, LARGE_BYTES, LOG, MANY, Protocol, SMALL, Server, Setup};
@@ -294,7 +296,7 @@ fn hold_idle(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
 fn fill_cache(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     if scene.times == 0 {
         for process in scene.processes() {
-            let most = address_space(process)?.0 + (8 << 20);
+            let most = address_space(process.as_raw_nonzero().get() as u32)?.0 + (8 << 20);
             let hard = getrlimit(Resource::As).maximum;
             prlimit(Some(process), Resource::As, Rlimit { current: Some(most), maximum: hard })?;
         }
@@ -302,12 +304,6 @@ fn fill_cache(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     let file = format!("{}.bin", scene.rng.random_range(0..MANY));
     peers::idle(scene.server.address, &file)?;
     Ok(1)
-}
-
-fn address_space(process: Pid) -> anyhow::Result<Bytes> {
-    let text = fs::read_to_string(format!("/proc/{}/statm", process.as_raw_nonzero()))?;
-    let pages: u64 = text.split_whitespace().next().unwrap_or_default().parse()?;
-    Ok(Bytes(pages * rustix::param::page_size() as u64))
 }
 
 fn read_nothing(scene: &mut Scene<'_>) -> anyhow::Result<u64> {

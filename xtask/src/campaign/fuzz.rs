@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use report::columns::aligned;
-use sys::process::{Output, Program};
+use sys::process::Output;
 
-use crate::test_bed::TICK;
+use crate::test_bed::{TICK, nightly_cargo};
 
 /// The longest input, in bytes. A connection of so many bytes reaches everything that a longer one does.
 const LONGEST: &str = "-max_len=4096";
@@ -136,8 +136,8 @@ fn merge(target: &str) -> anyhow::Result<()> {
 
 /// Builds and runs a target with these arguments.
 fn run_target<'a>(target: &'a str, arguments: impl Iterator<Item = &'a str>) -> anyhow::Result<Output> {
-    let arguments = ["run", "nightly", "cargo", "fuzz", "run", target].into_iter().chain(arguments);
-    let child = Program::new("rustup").arguments(arguments).start().context("cannot start rustup")?;
+    let arguments = ["fuzz", "run", target].into_iter().chain(arguments);
+    let child = nightly_cargo().arguments(arguments).start().context("cannot start rustup")?;
     Ok(child.output(TICK, || true)?)
 }
 

@@ -3,18 +3,20 @@
 //! AddressSanitizer checks each load and store of our code, and names what nobody freed. ThreadSanitizer names accesses of
 //! two threads that nothing orders. A nightly compiler builds every crate again, into a folder of its own below `target`.
 //!
+//! ThreadSanitizer must have seen the standard library too, so it needs the component rust-src, and its build is part of the
+//! run.
+//!
 //! Leaves out what the kernel and libraries in C read and write, and the models of `wake` and `words`, whose broken variants
-//! leave their tasks behind. ThreadSanitizer must have seen the standard library too,
-//! so it needs the component rust-src, and its build is part of the run.
+//! leave their tasks behind.
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use sys::process::Streams;
 
-use crate::test_bed::{TICK, outside_cargo};
+use crate::test_bed::{TICK, nightly_cargo};
 
 /// A sanitizer of the compiler.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum Sanitizer {
     /// Loads, stores and leaks.
     Address,
@@ -31,7 +33,7 @@ pub struct SanitizeOptions {
     /// The sanitizer
     #[arg(long, value_enum, default_value = "address")]
     sanitizer: Sanitizer,
-    /// Only tests whose names contain one of these, after --
+    /// Parts of the names of the tests that run; all tests without any
     #[arg(last = true)]
     tests: Vec<String>,
 }
@@ -39,7 +41,7 @@ pub struct SanitizeOptions {
 /// Runs the tests. Blocks.
 ///
 /// # Errors
-/// The nightly compiler is missing, a test fails, or the sanitizer has found something. It is printed.
+/// The nightly compiler is missing, a test fails, or the sanitizer has found something, which is printed.
 pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
     let (name, more): (_, &[&str]) = match options.sanitizer {
         Sanitizer::Address => ("address", &[]),
@@ -47,12 +49,12 @@ pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
     };
     let flag = format!("-Zsanitizer={name}");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut arguments = vec!["run", "nightly", "cargo", "test", "--no-fail-fast", "--target", &triple];
+    let mut arguments = vec!["test", "--no-fail-fast", "--target", &triple];
     arguments.extend(more);
     arguments.extend(options.crates.iter().flat_map(|name| ["--package", name]));
     arguments.push("--");
     arguments.extend(options.tests.iter().map(String::as_str));
-    let child = outside_cargo("rustup")
+    let child = nightly_cargo()
         .arguments(arguments)
         .environment("RUSTFLAGS", &flag)
         .environment("RUSTDOCFLAGS", &flag)

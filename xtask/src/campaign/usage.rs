@@ -1,4 +1,4 @@
-//! What a server holds during a trial without an act: its memory and its descriptors must not grow.
+//! The memory and the descriptors of a server during a trial without an act. Neither may grow.
 //!
 //! The first fifth of the time fills caches, pools and tables. The second fifth is compared with the last, by the medians of
 //! their samples. Leaves out trials with an act: a server may keep what it needed to survive it.
@@ -7,7 +7,7 @@ use std::fs;
 
 use base::{Bytes, Nanos};
 use rustix::process::Pid;
-use stage::proc;
+use stage::memory::anonymous_memory;
 use statistics::median;
 
 /// The time between two samples.
@@ -15,12 +15,18 @@ const SAMPLE_EVERY: Nanos = Nanos::from_millis(200);
 /// The fewest samples of a fifth of the time. A shorter trial says nothing.
 const SAMPLES_LEAST: usize = 50;
 /// The most that the memory may grow by: an allocator keeps some pages now and then.
-const MEMORY: f64 = (1 << 20) as f64;
+const MEMORY: u64 = 1 << 20;
 /// The most descriptors more, because a sample finds more connections now and then.
 const DESCRIPTORS: f64 = 5.0;
 
-/// What processes hold at one moment: bytes in RAM, and open descriptors.
-type Held = [f64; 2];
+/// The possessions of processes, at one moment or by medians.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    /// Anonymous memory in RAM.
+    memory: Bytes,
+    /// Open descriptors.
+    descriptors: f64,
+}
 
 /// The samples of a trial.
 #[derive(Default)]
@@ -35,7 +41,10 @@ impl Usage {
         if since >= self.next {
             self.next = since + SAMPLE_EVERY;
             let held = processes().into_iter().filter_map(held_by);
-            self.samples.push(held.fold([0.0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]]));
+            self.samples.push(held.fold(Held::default(), |sum, one| Held {
+                memory: Bytes(sum.memory.0 + one.memory.0),
+                descriptors: sum.descriptors + one.descriptors,
+            }));
         }
     }
 
@@ -45,28 +54,32 @@ impl Usage {
         if fifth < SAMPLES_LEAST {
             return None;
         }
-        let middle =
-            |part: &[Held], which: usize| median(&part.iter().map(|held| held[which]).collect::<Vec<_>>());
-        let [early, late] = [&self.samples[fifth..2 * fifth], &self.samples[self.samples.len() - fifth..]]
-            .map(|part| [middle(part, 0), middle(part, 1)]);
-        let memory = [early[0], late[0]].map(|bytes| Bytes(bytes as u64).to_string()).join(" to ");
+        let early = medians(&self.samples[fifth..2 * fifth]);
+        let late = medians(&self.samples[self.samples.len() - fifth..]);
+        let memory = format!("{} to {}", early.memory, late.memory);
         let mut objections = Vec::new();
-        if late[0] > early[0] + MEMORY {
+        if late.memory.0 > early.memory.0 + MEMORY {
             objections.push(format!("its memory grew from {memory}"));
         }
-        if late[1] > early[1] + DESCRIPTORS {
-            objections.push(format!("its descriptors grew from {} to {}", early[1], late[1]));
+        if late.descriptors > early.descriptors + DESCRIPTORS {
+            objections
+                .push(format!("its descriptors grew from {} to {}", early.descriptors, late.descriptors));
         }
         Some((memory, objections))
     }
 }
 
-/// What a process holds; `None` if it has ended.
+fn medians(part: &[Held]) -> Held {
+    let of = |value: fn(&Held) -> f64| median(&part.iter().map(value).collect::<Vec<_>>());
+    Held { memory: Bytes(of(|held| held.memory.0 as f64) as u64), descriptors: of(|held| held.descriptors) }
+}
+
+/// Returns the possessions of a process; `None` if it has ended.
 fn held_by(process: Pid) -> Option<Held> {
-    let folder = format!("/proc/{}", process.as_raw_nonzero());
-    let memory = proc::memory(&fs::read_to_string(format!("{folder}/status")).ok()?, "VmRSS")?;
-    let descriptors = fs::read_dir(format!("{folder}/fd")).ok()?.count();
-    Some([memory.0 as f64, descriptors as f64])
+    let pid = process.as_raw_nonzero().get() as u32;
+    let memory = anonymous_memory(pid).ok()?;
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as f64;
+    Some(Held { memory, descriptors })
 }
 
 #[cfg(test)]
@@ -79,15 +92,20 @@ mod tests {
 
     #[test]
     fn growth_after_the_beginning_is_an_objection() {
-        let grows = |to: usize| judged(move |at| [8e6 + at.min(to) as f64 * 1e4, 9.0]);
+        let grows = |to: usize| {
+            judged(move |at| Held { memory: Bytes(8_000_000 + at.min(to) as u64 * 10_000), descriptors: 9.0 })
+        };
         assert!(grows(100).is_empty(), "caches fill");
         let leaks = grows(500);
         assert!(leaks.len() == 1 && leaks[0].starts_with("its memory grew from "), "{leaks:?}");
-        assert!(judged(|at| [8e6, (at / 50) as f64])[0].starts_with("its descriptors grew from "));
+        assert!(
+            judged(|at| Held { descriptors: (at / 50) as f64, ..Held::default() })[0]
+                .starts_with("its descriptors grew from ")
+        );
     }
 
     #[test]
     fn short_trial_says_nothing() {
-        assert!(Usage { samples: vec![[0.0; 2]; 249], next: Nanos::ZERO }.judge().is_none());
+        assert!(Usage { samples: vec![Held::default(); 249], next: Nanos::ZERO }.judge().is_none());
     }
 }

@@ -14,9 +14,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use connection::Custody;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{Shutdown, sockopt};
 use sys::readiness::poll::is_readable;
-use sys::socket::{AcceptQueue, accept_queue, detach, drop_new_connections, local_address};
+use sys::socket::{AcceptQueue, accept_queue, bind_stream, detach, drop_new_connections, local_address};
 
 /// Listening sockets that another process has opened, by configured address.
 #[derive(Default)]
@@ -181,7 +181,7 @@ pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> 
     let group = group || queues > 1;
     // The kernel chooses an unused port, but lets a server of the same user share a given one.
     if group && address.port() != 0 {
-        drop(bind(address, false)?);
+        drop(bind_stream(address, false)?);
     }
     let first = listen_one(address, backlog, group)?;
     let address = first.address;
@@ -228,7 +228,7 @@ pub fn take_over(
 }
 
 fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Listener> {
-    let socket = bind(address, shared)?;
+    let socket = bind_stream(address, shared)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
     let address = local_address(&socket)?;
     let listener = Listener::new(socket, address);
@@ -243,27 +243,17 @@ fn listen_one(address: SocketAddr, backlog: u32, shared: bool) -> io::Result<Lis
 /// The errors of bind(2): address in use, not an address of this machine, no permission.
 pub fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
     if address.port() != 0 {
-        drop(bind(address, false)?);
+        drop(bind_stream(address, false)?);
     }
     // A listener that stops loses a port that the kernel chose, so the sockets of the group name the port.
-    let chooses = bind(address, true)?;
+    let chooses = bind_stream(address, true)?;
     let address = local_address(&chooses)?;
     let bound = (0..count).map(|_| {
-        let socket = bind(address, true)?;
+        let socket = bind_stream(address, true)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         Ok(Listener::new(socket, address))
     });
     bound.collect()
-}
-
-fn bind(address: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, shared)?;
-    rustix::net::bind(&socket, &address)?;
-    Ok(socket)
 }
 
 /// Connects clients, and waits until all of them are in the accept queue.
