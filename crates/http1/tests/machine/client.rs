@@ -1,10 +1,9 @@
 //! The client's reader: the replies that it finds in a connection's bytes.
 
-mod support;
-
 use http_semantics::Reply;
 use http1::client::{Malformed, Reader};
-use support::client_property;
+
+use crate::support::client_property;
 
 /// Reads `input` and then the connection's end, in one piece and in others. Compares the replies, as
 /// `(status, body_bytes, persistent)`, and the final result.

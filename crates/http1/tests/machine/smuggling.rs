@@ -6,11 +6,10 @@
 //! Smuggling"). A length contradicts a coding or another length, a coding is hidden, a line ends where others
 //! do not, or a chunk is not where it seems. The cases follow RFC 9112, 2.2, 5 to 7 and 11.2.
 
-mod support;
-
 use http_semantics::server::{Limits, Settings};
 use proptest::prelude::*;
-use support::{exchange, replies};
+
+use crate::support::{exchange, replies};
 
 /// The request that must not be served.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";

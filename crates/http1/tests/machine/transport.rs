@@ -1,11 +1,10 @@
 //! A connection over a transport that has to be set up first, as TLS does.
 
-mod support;
-
 use base::Nanos;
 use http_semantics::Transport;
 use http_semantics::server::{Settings, Wants};
-use support::Peer;
+
+use crate::support::Peer;
 
 const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 const PAGE: &[u8] = b"another protocol\n";

@@ -1,10 +1,9 @@
 //! Responses that the client's windows hold back: their time, their end, and the room that they make.
 
-mod support;
-
 use base::Nanos;
 use http_semantics::server::Wants;
-use support::{Peer, block, fields, frame, get};
+
+use crate::support::{Peer, block, fields, frame, get};
 
 /// Windows of new streams that allow no content.
 fn closed_windows() -> Vec<u8> {

@@ -1,10 +1,9 @@
 //! Requests that are refused before their content: answered at the end of the head, with their content dropped.
 
-mod support;
-
 use base::Nanos;
 use http_semantics::server::{Limits, Settings, Wants};
-use support::{Peer, exchange, replies};
+
+use crate::support::{Peer, exchange, replies};
 
 const PUT: &str = "PUT /a HTTP/1.1\r\nHost: h\r\n";
 const GET: &str = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";

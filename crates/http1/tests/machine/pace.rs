@@ -1,14 +1,13 @@
 //! Paced responses on a simulated clock: what leaves when, and what their pauses leave alone.
 
-mod support;
-
 use std::num::NonZeroU64;
 
 use base::{Clock, Nanos};
 use http_semantics::Pace;
 use http_semantics::server::{Settings, Wants};
 use http1::server::Transmit;
-use support::Peer;
+
+use crate::support::{self, Peer};
 
 /// 10,000 bytes per second after 5,000 bytes.
 const PACE: Pace = Pace { bytes_per_s: NonZeroU64::new(10_000).unwrap(), after: 5_000 };

@@ -1,13 +1,12 @@
 //! Properties: the pieces in which bytes arrive and leave do not change the answers, and each side reads what
 //! the other writes.
 
-mod support;
-
 use http_semantics::server::{Limits, Settings};
 use http1::client::{Reader, RequestHead, encode_request};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::{client_property, exchange, exchange_waiting, replies, server_property};
+
+use crate::support::{client_property, exchange, exchange_waiting, replies, server_property};
 
 /// A valid request of any kind.
 fn request() -> impl Strategy<Value = Vec<u8>> {

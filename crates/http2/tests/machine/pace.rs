@@ -1,13 +1,12 @@
 //! Paced responses: what leaves when, and what their pauses leave alone.
 
-mod support;
-
 use std::num::NonZeroU64;
 
 use base::Nanos;
 use http_semantics::Pace;
 use http_semantics::server::Wants;
-use support::{Peer, block, fields, frame, get};
+
+use crate::support::{Peer, block, fields, frame, get};
 
 /// 10,000 bytes per second after 5,000 bytes.
 const PACE: Pace = Pace { bytes_per_s: NonZeroU64::new(10_000).unwrap(), after: 5_000 };

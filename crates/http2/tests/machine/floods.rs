@@ -1,11 +1,10 @@
 //! Floods named by CVE end the connection with ENHANCE_YOUR_CALM, and are counted.
 
-mod support;
-
 use std::collections::VecDeque;
 
 use http_semantics::server::Wants;
-use support::{Peer, block, fields, frame, get};
+
+use crate::support::{self, Peer, block, fields, frame, get};
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 

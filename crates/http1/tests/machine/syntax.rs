@@ -1,10 +1,9 @@
 //! The grammar of a request, byte by byte: each of the 256 bytes in each place, and the forms of each
 //! element, by section of RFC 9112. A refused input is refused in any pieces.
 
-mod support;
-
 use http_semantics::server::{Limits, Settings};
-use support::{Peer, exchange, replies};
+
+use crate::support::{Peer, exchange, replies};
 
 /// The status of the only answer, and true if the connection ends, for one piece and byte by byte.
 #[track_caller]

@@ -2,13 +2,12 @@
 //! outside the root. No file outside is served, and each served file is the one that RFC 3986 assigns to the
 //! path.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use common::Fixture;
 use site::Options;
+
+use crate::common::Fixture;
 
 const SECRET: &str = "the secret outside";
 

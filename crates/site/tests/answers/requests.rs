@@ -1,15 +1,14 @@
 //! The answers that depend on more of a request than its path: its client, its transport, its password. And those of
 //! addresses without endings.
 
-mod common;
-
 use std::fs;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use common::Fixture;
 use http_semantics::Method;
 use site::{Rules, Slashes};
+
+use crate::common::Fixture;
 
 fn parsed<R: std::str::FromStr<Err = String>>(rules: &[&str]) -> Vec<R> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
@@ -95,7 +94,7 @@ fn listed_folder_keeps_its_slash() {
 #[test]
 fn fixed_response_needs_no_file() {
     let mut site = Fixture::ruled(Rules {
-        fixed: parsed(&["/healthz 200 ok", "/gone/* 410", "/quiet 204", "/secret 404"]),
+        fixed: parsed(&["/healthz 200 ok", "/gone/* 410", "/quiet 204", "/secret 404", "/closed* 405"]),
         headers: parsed(&["/* X-Own: 1"]),
         error_pages: parsed(&["404 /404.html"]),
         ..Rules::default()
@@ -109,6 +108,9 @@ fn fixed_response_needs_no_file() {
     check(&mut site, "/secret", 404, "nothing");
     assert_eq!(site.get("/healthz").field("X-Own"), Some("1"));
     assert_eq!(site.ask(Method::Post, "/healthz", &[]).status, 405);
+    let closed = site.get("/closed");
+    assert_eq!((closed.status, closed.field("Allow")), (405, Some("OPTIONS")));
+    assert_eq!(site.ask(Method::Options, "/closed", &[]).status, 204);
 }
 
 #[test]
@@ -223,6 +225,59 @@ fn plain_request_for_a_cached_file_is_redirected() {
         site.is_secure = false;
         check(&mut site, "/file?q", 301, "https://site.example/file?q");
         check(&mut site, "/open/file", 200, "open");
+    }
+}
+
+#[test]
+fn cached_file_of_the_canonical_host_is_redirected_elsewhere() {
+    let mut site = Fixture::ruled(Rules {
+        redirects: parsed(&["/open/* -", "/* https://site.example/* 301"]),
+        ..Rules::default()
+    });
+    site.write("file", "content");
+    site.write("open/file", "open");
+    for _ in 0..2 {
+        for (is_secure, host, is_own) in [
+            (true, "site.example", true),
+            (true, "SITE.example:443", true),
+            (false, "site.example", false),
+            (true, "www.site.example", false),
+            (true, "", false),
+        ] {
+            (site.is_secure, site.host) = (is_secure, host);
+            match is_own {
+                true => check(&mut site, "/file?q", 200, "content"),
+                false => check(&mut site, "/file?q", 301, "https://site.example/file?q"),
+            }
+            check(&mut site, "/open/file", 200, "open");
+        }
+    }
+}
+
+#[test]
+fn folder_without_its_slash_is_kept_from_other_clients() {
+    let place = tempfile::tempdir().unwrap();
+    let passwords = place.path().join("passwords");
+    fs::write(&passwords, "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();
+    let mut site = Fixture::ruled(Rules {
+        slashes: Slashes::Remove,
+        access: parsed(&["/in/* allow 10.0.0.0/8", "/in/* deny all"]),
+        auths: parsed(&[&format!("/private/* {}", passwords.display())]),
+        ..Rules::default()
+    });
+    site.write("in/index.html", "inside");
+    site.write("private/index.html", "private");
+    site.write("inner", "open");
+    let right = basic("ann:secret");
+    for _ in 0..2 {
+        site.client = Some("10.1.1.1".parse().unwrap());
+        check(&mut site, "/in", 200, "inside");
+        assert_eq!(site.get_with("/private", &[("Authorization", &right)]).body, b"private");
+        site.client = Some("192.0.2.1".parse().unwrap());
+        check(&mut site, "/in", 403, "403 Forbidden");
+        check(&mut site, "/in/", 403, "403 Forbidden");
+        check(&mut site, "/private", 401, "401 Unauthorized");
+        check(&mut site, "/inner", 200, "open");
     }
 }
 

@@ -1,10 +1,9 @@
 //! The requests that the server refuses, by section of the RFC. Every refusal ends the connection, with
 //! lingering so that the client can read it.
 
-mod support;
-
 use http_semantics::server::{Limits, Settings, Wants};
-use support::{Peer, exchange, replies};
+
+use crate::support::{Peer, exchange, replies};
 
 /// Checks that `input`, in any pieces, gets one final reply with this status that closes the connection. The
 /// server must not read the following bytes.

@@ -1,11 +1,10 @@
 //! Deadlines on a simulated clock: slow senders, clients that never read, idle clients.
 
-mod support;
-
 use base::{Clock, Limit, Nanos, Seed};
 use http_semantics::server::{Settings, Wants};
 use rand::RngExt;
-use support::{Peer, replies};
+
+use crate::support::{Peer, replies};
 
 const GET: &[u8] = b"GET /bytes/500 HTTP/1.1\r\nHost: h\r\n\r\n";
 

@@ -1,10 +1,9 @@
 //! A connection whose responder has to wait before it can answer.
 
-mod support;
-
 use base::Nanos;
 use http_semantics::server::{Settings, Wants};
-use support::{Peer, replies};
+
+use crate::support::{Peer, replies};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 

@@ -1,11 +1,10 @@
 //! The server's answers: persistence, bodies, pipelines, kinds of content, and the connection's end.
 
-mod support;
-
 use base::Limit;
 use http_semantics::server::{Limits, Settings, Wants};
 use http1::server::Transmit;
-use support::{Lines, Peer, exchange, replies};
+
+use crate::support::{self, Lines, Peer, exchange, replies};
 
 const GET: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
 const ANSWER: &str = "HTTP/1.1 200 OK\nContent-Type: text/plain\nContent-Length: 36\n\n\

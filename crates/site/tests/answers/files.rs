@@ -1,12 +1,11 @@
 //! The answers of a site: methods, header lines, conditions, ranges, encodings.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Fixture, THEN, THEN_DATE, TODAY};
 use http_semantics::Method;
 use site::{Options, Rules};
+
+use crate::common::{Fixture, THEN, THEN_DATE, TODAY};
 
 #[test]
 fn a_file_comes_with_its_type_validators_and_length() {

@@ -1,13 +1,12 @@
 //! The client's side: against our own server, and against servers that break the rules.
 
-mod support;
-
 use bytes::Bytes;
 use http_semantics::Reply;
 use http2::client::{Broken, Connection, End, Event, RequestHead, encode_request};
 use http2::limits;
 use proptest::prelude::*;
-use support::{Frame, Peer, block, frame};
+
+use crate::support::{Frame, Peer, block, frame};
 
 const OK: [(&str, &str); 1] = [(":status", "200")];
 

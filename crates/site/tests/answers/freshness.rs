@@ -1,7 +1,5 @@
 //! The contents of the cache, their lifetime, and their limits.
 
-mod common;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Arc;
@@ -9,9 +7,10 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use base::{Nanos, SimulatedClock, WallTime};
-use common::{Fixture, THEN, TODAY};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use site::{CacheLimits, Options, Root, Site};
+
+use crate::common::{Fixture, THEN, TODAY};
 
 #[test]
 fn cache_hit_notices_a_change_after_a_second() {

@@ -1,12 +1,11 @@
 //! Requests, windows, priorities and ends, by section of RFC 9113.
 
-mod support;
-
 use base::{Limit, Nanos};
 use http_semantics::server::Wants;
 use http2::PREFACE;
 use proptest::prelude::*;
-use support::{Peer, block, fields, frame, get};
+
+use crate::support::{Peer, block, fields, frame, get};
 
 #[test]
 fn a_request_is_answered() {
@@ -314,6 +313,21 @@ fn drain_ends_idle_and_waits_for_busy_connection() {
     let frames = peer.frames();
     assert!(Peer::content(&frames, 1).1);
     assert!(!Peer::content(&frames, 3).1, "the client repeats it elsewhere");
+}
+
+#[test]
+fn end_that_comes_before_an_answer_waits_for_the_answer() {
+    let mut peer = Peer::new();
+    peer.service.waits = true;
+    peer.receive(&get(1, "/"));
+    assert_eq!(peer.connection.wants(), Wants::Receive, "other requests may come");
+    peer.end();
+    assert_eq!(peer.connection.wants(), Wants::Resume);
+    assert!(!peer.connection.may_receive(&peer.settings));
+    peer.service.waits = false;
+    peer.resume();
+    assert!(Peer::content(&peer.frames(), 1).1);
+    assert_eq!(peer.connection.wants(), Wants::Close);
 }
 
 #[test]

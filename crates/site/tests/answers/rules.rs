@@ -1,12 +1,11 @@
 //! The answers that a site's rules decide: redirects, header lines, pages, fallback, index, listings.
 
-mod common;
-
 use std::os::unix::fs::symlink;
 
-use common::Fixture;
 use http_semantics::Method;
 use site::{CacheLimits, LiveRules, Options, Rules};
+
+use crate::common::Fixture;
 
 fn headers(lines: &[&str]) -> Rules {
     Rules { headers: lines.iter().map(|line| line.parse().unwrap()).collect(), ..Rules::default() }
