@@ -55,7 +55,8 @@ inlined int reset(struct __sk_buff *packet) {
 
 SEC("classifier")
 int admission_tc(struct __sk_buff *packet) {
-    if (packet->pkt_type != PACKET_HOST || packet->vlan_present)
+    /* A packet for a VLAN meets the program on the VLAN's device. One of VLAN 0 has a priority alone. */
+    if (packet->pkt_type != PACKET_HOST || (packet->vlan_present && packet->vlan_tci & 0x0fff))
         return TCX_NEXT;
     if (may_pass(packet, packet->protocol))
         return TCX_NEXT;

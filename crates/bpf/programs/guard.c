@@ -177,9 +177,17 @@ inlined u32 bucket_of(u64 time) {
     return bits << STEPS | (below & ((1 << STEPS) - 1));
 }
 
+/* Ends a waiting request. Returns its time, or 0 if none waits: another processor may have ended it. */
+inlined u64 finish(struct connection *connection) {
+    u64 since = READ_ONCE(connection->since);
+    return since && __sync_val_compare_and_swap(&connection->since, since, 0) == since ? since : 0;
+}
+
 inlined void answer(struct connection *connection) {
-    u64 others = total(ANSWERED) - connection->answered, ahead = connection->ahead;
-    u64 time = ktime_get_ns() - connection->since;
+    u64 others = total(ANSWERED) - connection->answered, ahead = connection->ahead, since = finish(connection);
+    if (!since)
+        return;
+    u64 time = ktime_get_ns() - since;
     u32 bucket = bucket_of(time);
     u64 *place = map_lookup(&times, &bucket);
     if (place)
@@ -191,13 +199,11 @@ inlined void answer(struct connection *connection) {
         add(PROMPT, 1);
     }
     add(ANSWERED, 1);
-    connection->since = 0;
 }
 
 inlined void end(struct connection *connection) {
-    if (connection->since)
+    if (finish(connection))
         add(ENDED, 1);
-    connection->since = 0;
 }
 
 /* Returns the connection's place. Takes it first if `take` is true and no request waits there; NULL without a place. */
@@ -215,19 +221,16 @@ inlined struct connection *connection_of(struct __sk_buff *packet, bool take) {
     return place;
 }
 
-/* Returns the packet's socket if it is the server's. */
-inlined struct bpf_sock *guarded(struct __sk_buff *packet) {
+/* Returns the packet's socket; NULL for one without its own state. */
+inlined struct bpf_sock *socket_of(struct __sk_buff *packet) {
     struct bpf_sock *socket = packet->sk;
-    if (!socket)
-        return NULL;
-    socket = sk_fullsock(socket);
-    return socket && is_guarded(socket) ? socket : NULL;
+    return socket ? sk_fullsock(socket) : NULL;
 }
 
 SEC("cgroup_skb/ingress")
 int guard_in(struct __sk_buff *packet) {
-    struct bpf_sock *socket = guarded(packet);
-    if (!socket)
+    struct bpf_sock *socket = socket_of(packet);
+    if (!socket || !is_guarded(socket))
         return CGROUP_PASS;
     if (socket->state == TCP_LISTEN)
         return may_pass(packet, packet->protocol) ? CGROUP_PASS : CGROUP_DROP;
@@ -237,7 +240,9 @@ int guard_in(struct __sk_buff *packet) {
     struct bpf_tcp_sock *tcp = tcp_sock(socket);
     if (!tcp)
         return CGROUP_PASS;
-    bool is_new = data.length && before(tcp->rcv_nxt, data.sequence + data.length);
+    /* After its FIN the server answers nothing. */
+    bool may_answer = socket->state == TCP_ESTABLISHED || socket->state == TCP_SYN_RECV;
+    bool is_new = may_answer && data.length && before(tcp->rcv_nxt, data.sequence + data.length);
     struct connection *connection = connection_of(packet, is_new);
     if (!connection)
         return CGROUP_PASS;
@@ -250,12 +255,22 @@ int guard_in(struct __sk_buff *packet) {
 
 SEC("cgroup_skb/egress")
 int guard_out(struct __sk_buff *packet) {
-    struct bpf_sock *socket = guarded(packet);
+    struct bpf_sock *socket = socket_of(packet);
     if (!socket || socket->state == TCP_LISTEN)
+        return CGROUP_PASS;
+    /* A connection has given its port back before its reset leaves. Its cookie has a place only if it was guarded. */
+    bool has_closed = socket->state == TCP_CLOSE;
+    if (!has_closed && !is_guarded(socket))
         return CGROUP_PASS;
     struct data data;
     if (!parse(packet, &data) || !(data.length || data.flags & (TCP_FIN | TCP_RST)))
         return CGROUP_PASS;
+    if (has_closed) {
+        struct connection *closed = connection_of(packet, false);
+        if (closed && data.flags & TCP_RST)
+            end(closed);
+        return CGROUP_PASS;
+    }
     struct bpf_tcp_sock *tcp = tcp_sock(socket);
     if (!tcp)
         return CGROUP_PASS;

@@ -179,8 +179,9 @@ struct bpf_tcp_sock {
 
 enum { AF_INET = 2 };
 
-/* `state` of a connection after its handshake, after a FIN that answers the client's, and of a listener. */
-enum { TCP_ESTABLISHED = 1, TCP_LAST_ACK = 9, TCP_LISTEN = 10 };
+/* `state` of a connection after its handshake and, with Fast Open, before its end; after a reset or both FINs; after a FIN
+ * that answers the client's; and of a listener. */
+enum { TCP_ESTABLISHED = 1, TCP_SYN_RECV = 3, TCP_CLOSE = 7, TCP_LAST_ACK = 9, TCP_LISTEN = 10 };
 
 /* A connection, for skc_lookup_tcp; in network order. */
 struct ipv4_tuple {

@@ -134,6 +134,33 @@ fn requests_end_with_their_connection() {
     assert_eq!(asked_answered_ended(guard.memory().counts()), [2, 0, 2]);
 }
 
+#[test]
+fn request_that_the_server_never_reads_ends_with_its_reset() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let (mut client, server) = pair(&listener, address);
+    client.write_all(b"request").unwrap();
+    server.peek(&mut [0]).unwrap();
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [1, 0, 0]);
+    // The kernel resets a connection that is closed with unread data.
+    drop(server);
+    assert!(client.read(&mut [0]).is_err());
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [1, 0, 1]);
+}
+
+#[test]
+fn data_after_the_end_of_the_servers_answers_is_no_request() {
+    let _alone = alone();
+    let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
+    let (mut client, mut server) = pair(&listener, address);
+    ask(&mut client, &mut server);
+    answer(&mut client, &mut server);
+    server.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    ask(&mut client, &mut server);
+    assert_eq!(asked_answered_ended(guard.memory().counts()), [1, 1, 0]);
+}
+
 /// A connection whose place in the programs' memory is that of an earlier one.
 fn pair_in_place_of(
     earlier: &TcpStream,

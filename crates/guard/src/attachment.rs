@@ -15,8 +15,8 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use bpf::Exempt;
 use bpf::admission::{self, Admission, ReachingDevice};
@@ -27,7 +27,7 @@ use sys::network::netlink::Listener;
 
 use crate::GuardError;
 use crate::parts::{Description, HookKind, in_order, signal_name};
-use crate::search::cgroup::Hierarchy;
+use crate::search::cgroup::{Cgroup, Hierarchy};
 use crate::search::owner::{Holding, cgroup_of};
 use crate::search::target::Place;
 use crate::sink::Joined;
@@ -345,14 +345,20 @@ fn attach(programs: &mut Programs, found: Found<'_>) -> Result<Vec<PathBuf>, Gua
     let mut numbers: Vec<u64> = found.listeners.iter().map(|listener| listener.cgroup).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut folders = Vec::new();
-    for number in &numbers {
-        let cgroup = hierarchy.by_number(*number, hints()).ok_or(GuardError::NoCgroup)?;
-        programs.attach(*number, std::os::fd::AsFd::as_fd(&cgroup.folder))?;
-        folders.push(cgroup.path);
+    let found = numbers.into_iter().map(|number| Some((number, hierarchy.by_number(number, hints())?)));
+    let mut cgroups: Vec<(u64, Cgroup)> = found.collect::<Option<_>>().ok_or(GuardError::NoCgroup)?;
+    let paths: Vec<PathBuf> = cgroups.iter().map(|(_, cgroup)| cgroup.path.clone()).collect();
+    cgroups.retain(|(_, cgroup)| !is_inside_another(&cgroup.path, &paths));
+    for (number, cgroup) in &cgroups {
+        programs.attach(*number, cgroup.folder.as_fd())?;
     }
-    programs.keep(&numbers);
-    Ok(folders)
+    programs.keep(&cgroups.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+    Ok(cgroups.into_iter().map(|(_, cgroup)| cgroup.path).collect())
+}
+
+/// Returns true if a program at one of the other folders runs for the sockets of this one too.
+fn is_inside_another(folder: &Path, all: &[PathBuf]) -> bool {
+    all.iter().any(|other| folder != other && folder.starts_with(other))
 }
 
 /// The addresses that listeners are bound to, each once.

@@ -17,6 +17,9 @@ use confine::{
 use crate::attachment::{HookChoice, Wanted};
 use crate::search::target::Place;
 
+/// The first port at which every user may listen, unless the machine has another.
+const FIRST_FREE_PORT: u16 = 1024;
+
 /// Reduces the rights of this thread to those that a starter needs. Returns what the kernel says is left. `ends_server` is
 /// true if the starter ends the server too, whose user may be another one by then.
 ///
@@ -37,6 +40,8 @@ pub fn keep_to_attach(place: &Place, wanted: &Wanted, ends_server: bool) -> io::
         (place.namespace.is_some() || !names_bpf, CapabilitySet::SYS_ADMIN),
         // Makes the socket in the name of the listener's user.
         (sink, CapabilitySet::SETUID),
+        // Listens beside a listener at such a port.
+        (sink && place.address.port < FIRST_FREE_PORT, CapabilitySet::NET_BIND_SERVICE),
         (ends_server, CapabilitySet::KILL),
     ];
     let kept = sometimes.into_iter().filter(|(needed, _)| *needed).fold(always, |all, (_, more)| all | more);

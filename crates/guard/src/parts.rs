@@ -150,6 +150,11 @@ impl Parts {
         }
     }
 
+    /// True if the kernel counts a refused SYN among the listener's drops, because the listener had got it.
+    pub fn refuses_at_the_listener(&self) -> bool {
+        self.description.hook == Some(HookKind::Cgroup)
+    }
+
     /// True if the hook is on devices, which come and go.
     pub fn is_on_devices(&self) -> bool {
         matches!(self.description.hook, Some(HookKind::Tc | HookKind::Xdp))

@@ -18,6 +18,9 @@ pub struct AcceptQueues {
     /// The last drops of each listener, by its cookie.
     last: HashMap<u64, u32>,
     dropped: u64,
+    /// SYNs that a program has refused, and those of them that the drops do not show yet.
+    refused: u64,
+    unseen: u64,
     /// The counters of the network namespace, /proc/net/snmp.
     snmp: ProcFile,
     /// `PassiveOpens` at the first reading.
@@ -27,19 +30,26 @@ pub struct AcceptQueues {
 impl AcceptQueues {
     /// The queues of listeners in the network namespace of this file, [`SNMP`].
     pub fn new(snmp: ProcFile) -> AcceptQueues {
-        AcceptQueues { last: HashMap::new(), dropped: 0, snmp, opens_before: None }
+        AcceptQueues { last: HashMap::new(), dropped: 0, refused: 0, unseen: 0, snmp, opens_before: None }
     }
 
     /// Adds up the queues. `accepted` is only read `with_accepted`: it counts the connections to every listener of the
-    /// namespace.
-    pub fn read(&mut self, listeners: &[Listener], with_accepted: bool) -> AcceptQueueReading {
+    /// namespace. `refused` are the SYNs that a program has refused at the listeners so far. The kernel counts them among the
+    /// drops, and a full queue has not dropped them.
+    pub fn read(&mut self, listeners: &[Listener], with_accepted: bool, refused: u64) -> AcceptQueueReading {
         let mut reading = AcceptQueueReading::default();
+        let mut grown = 0;
         for listener in listeners {
             reading.depth += listener.depth;
             reading.limit = reading.limit.saturating_add(listener.limit);
             let before = self.last.insert(listener.cookie, listener.drops).unwrap_or(listener.drops);
-            self.dropped += u64::from(listener.drops.wrapping_sub(before));
+            grown += u64::from(listener.drops.wrapping_sub(before));
         }
+        // The refusals are read a moment later than the drops, so that some show in the next reading.
+        let owed = self.unseen + refused.saturating_sub(self.refused);
+        self.refused = refused;
+        self.dropped += grown.saturating_sub(owed);
+        self.unseen = owed.saturating_sub(grown);
         self.last.retain(|cookie, _| listeners.iter().any(|listener| listener.cookie == *cookie));
         reading.dropped = self.dropped;
         if with_accepted {
@@ -77,7 +87,7 @@ mod tests {
     fn drops_grow_from_the_first_reading() {
         let mut queues = AcceptQueues::new(ProcFile::open(SNMP).unwrap());
         let dropped =
-            |queues: &mut AcceptQueues, listeners: &[Listener]| queues.read(listeners, false).dropped;
+            |queues: &mut AcceptQueues, listeners: &[Listener]| queues.read(listeners, false, 0).dropped;
         assert_eq!(dropped(&mut queues, &[listener(1, 0, 7)]), 0);
         assert_eq!(dropped(&mut queues, &[listener(1, 0, 9), listener(2, 0, 5)]), 2);
         assert_eq!(dropped(&mut queues, &[listener(2, 0, 6)]), 3, "those of a closed listener still count");
@@ -89,9 +99,20 @@ mod tests {
     }
 
     #[test]
+    fn refused_syns_are_no_drops_of_a_full_queue() {
+        let mut queues = AcceptQueues::new(ProcFile::open(SNMP).unwrap());
+        let mut dropped =
+            |drops: u32, refused: u64| queues.read(&[listener(1, 0, drops)], false, refused).dropped;
+        assert_eq!(dropped(7, 0), 0);
+        assert_eq!(dropped(10, 3), 0);
+        assert_eq!(dropped(10, 5), 0, "two that the drops do not show yet");
+        assert_eq!(dropped(13, 5), 1, "and one that the queue has dropped");
+    }
+
+    #[test]
     fn queues_of_a_group_are_added_up() {
         let mut queues = AcceptQueues::new(ProcFile::open(SNMP).unwrap());
-        let reading = queues.read(&[listener(1, 3, 0), listener(2, 4, 0)], true);
+        let reading = queues.read(&[listener(1, 3, 0), listener(2, 4, 0)], true, 0);
         assert_eq!((reading.depth, reading.limit, reading.accepted), (7, 200, 0));
     }
 

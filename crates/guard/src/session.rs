@@ -38,6 +38,10 @@ const RETRY: Nanos = Nanos::SECOND;
 /// The time between two lists of the listeners of both families. A list walks over the kernel's whole table. In between,
 /// one known listener is looked up by its address, and of several the known families are listed.
 const FAMILIES_EVERY: Nanos = Nanos::from_millis(100);
+/// The shortest time between two ticks: that of the smallest target.
+const TICK_LEAST: Nanos = Nanos::from_micros(250);
+/// The time between two ticks while there is nothing to decide.
+const TICK_UNGUARDED: Nanos = Nanos::from_millis(20);
 /// The time over which rates and quantiles are taken.
 const WINDOW: Nanos = Nanos::SECOND;
 
@@ -77,6 +81,8 @@ pub struct Guard {
     listeners: Vec<Listener>,
     parts: Option<Parts>,
     control: ForeignControl,
+    /// The time of the last tick.
+    ticked: Nanos,
     /// The time of the next attempt after a failure.
     retry: Option<Nanos>,
     devices_due: Nanos,
@@ -129,6 +135,7 @@ impl Guard {
         let (link, ready) = Link::open(socket)?;
         let mut guard = Guard {
             control: ForeignControl::new(settings.target, now),
+            ticked: now,
             address: ready.address,
             settings,
             link,
@@ -146,7 +153,10 @@ impl Guard {
             window: Window { began: now, ..Window::default() },
         };
         let listeners = guard.list(now)?;
-        guard.attach(listeners)?;
+        // A controller that is started again may find the server away. It attaches when the server is back.
+        if !listeners.is_empty() {
+            guard.attach(listeners)?;
+        }
         Ok(guard)
     }
 
@@ -164,7 +174,8 @@ impl Guard {
 
     /// The time of the next tick.
     pub fn due(&self) -> Nanos {
-        self.control.due()
+        let decides = self.parts.is_some() && !self.listeners.is_empty();
+        self.control.due().max(self.ticked + if decides { TICK_LEAST } else { TICK_UNGUARDED })
     }
 
     /// One line: the listener, its owner, and what was taken.
@@ -176,6 +187,7 @@ impl Guard {
     /// Reads the signals, decides, and tells the hook. Follows the server. Makes some ten system calls.
     pub fn tick(&mut self, now: Nanos) -> Vec<Event> {
         let mut events = Vec::new();
+        self.ticked = now;
         match self.list(now) {
             Ok(listeners) => events.extend(self.follow(listeners, now)),
             // The kernel was busy with the list. The next tick reads it.
@@ -274,8 +286,9 @@ impl Guard {
     fn decide(&mut self, now: Nanos) -> Option<Event> {
         let parts = self.parts.as_mut().filter(|_| !self.listeners.is_empty())?;
         let requests = parts.requests().map(|programs| totals(programs.counts()));
-        let queue = self.queues.read(&self.listeners, requests.is_none());
         let (syns, refused) = parts.syns();
+        let refused_inside = if parts.refuses_at_the_listener() { refused } else { 0 };
+        let queue = self.queues.read(&self.listeners, requests.is_none(), refused_inside);
         let before = self.readings;
         self.readings = Readings {
             requests,
@@ -294,8 +307,7 @@ impl Guard {
                 }
             }
             None => {
-                let came =
-                    self.readings.syns.unwrap_or_default().saturating_sub(before.syns.unwrap_or_default());
+                let came = arrivals(&self.readings).saturating_sub(arrivals(&before));
                 self.would_refuse += came as f64 * (1.0 - admission.share);
             }
         }
@@ -367,6 +379,13 @@ impl Guard {
             rights: self.rights.clone(),
         }
     }
+}
+
+/// The connections that have come: SYNs if the programs see them, or else what the accept queue has got and dropped.
+fn arrivals(readings: &Readings) -> u64 {
+    let of_the_queue =
+        || readings.queue.map_or(0, |queue| queue.accepted + u64::from(queue.depth) + queue.dropped);
+    readings.syns.unwrap_or_else(of_the_queue)
 }
 
 fn totals(counts: bpf::guard::Counts) -> RequestTotals {

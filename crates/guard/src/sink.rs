@@ -101,6 +101,8 @@ pub struct Sink {
     inode: u32,
     share: f64,
     salt: u32,
+    /// True if the refused clients are forgotten: nobody holds them to a rate any more.
+    forgotten: bool,
     exempt: Exempt,
     refused: u64,
     last_drops: u32,
@@ -114,7 +116,16 @@ impl Sink {
     pub fn open(socket: OwnedFd, salt: u32, exempt: &Exempt) -> io::Result<Sink> {
         let inode = inode_of(socket.as_fd())? as u32;
         let last_drops = accept_queue(socket.as_fd())?.drops;
-        Ok(Sink { socket, inode, share: 1.0, salt, exempt: exempt.clone(), refused: 0, last_drops })
+        Ok(Sink {
+            socket,
+            inode,
+            share: 1.0,
+            salt,
+            forgotten: true,
+            exempt: exempt.clone(),
+            refused: 0,
+            last_drops,
+        })
     }
 
     /// The inode of its own socket.
@@ -130,12 +141,14 @@ impl Hook for Sink {
 
     fn admit(&mut self, admission: &Admission) -> io::Result<()> {
         let share = admission.share.clamp(0.0, 1.0);
+        self.forgotten |= admission.is_all();
         let opens_or_closes = (self.share >= 1.0) != (share >= 1.0);
         if !(opens_or_closes || (share - self.share).abs() > WORTH * self.share) {
             return Ok(());
         }
-        if self.share >= 1.0 {
-            // Each overload refuses other clients, so that no client is refused every day.
+        if share < 1.0 && std::mem::take(&mut self.forgotten) {
+            // Each overload refuses other clients, so that no client is refused every day. Within one, clients that were
+            // refused a second ago are refused again.
             self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
         }
         self.share = share;

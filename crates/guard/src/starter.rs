@@ -162,6 +162,10 @@ impl Starter {
     fn answer(&mut self, request: Request, rights: Option<&Rights>) -> io::Result<(Reply, Vec<OwnedFd>)> {
         Ok(match request {
             Request::Begin => {
+                // The controller must not find it among the listeners.
+                if let Some(attachment) = &mut self.attachment {
+                    attachment.close_sink();
+                }
                 let open =
                     || io::Result::Ok(vec![SocketDiagnostics::open()?.into(), ProcFile::open(SNMP)?.into()]);
                 let address = self.place.address.to_string();
@@ -224,7 +228,8 @@ impl Starter {
 
     /// The descriptors of the listeners. Those of an MPTCP listener name its outer socket.
     fn holdings(&mut self, listeners: &[Listener]) -> io::Result<Vec<Holding>> {
-        let outer = self.diagnostics.mptcp_listeners(self.place.address.port)?;
+        let mut outer = self.diagnostics.mptcp_listeners(self.place.address.port)?;
+        outer.retain(|outer| listeners.iter().any(|listener| listener.address == outer.address));
         let inodes: Vec<u32> = listeners
             .iter()
             .chain(&outer)

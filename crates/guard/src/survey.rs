@@ -112,7 +112,8 @@ fn surveyed((first, last, most): &(Listener, Listener, u32), owners: Vec<Owner>)
 fn opinion(listener: &Listener, drops_now: u32, most: u32) -> String {
     let port = listener.address.port();
     let Listener { limit, drops, .. } = *listener;
-    if drops_now > 0 {
+    // A listener also drops what a filter refuses, and the bare ACKs of deferred connections.
+    if drops_now > 0 && most >= limit {
         return format!("drops connections now: its accept queue is full; `inrush guard :{port}`");
     }
     if most > limit / 2 {

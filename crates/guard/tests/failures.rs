@@ -5,9 +5,10 @@ mod common;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 
+use base::{Clock, Nanos, RealClock};
 use common::programs::namespace;
 use common::{guard_at, guard_with, place, tick_until, tick_until_said};
-use guard::{HookChoice, Place, SignalChoice, Status};
+use guard::{Guard, HookChoice, Place, Settings, SignalChoice, Starter, Status, Wanted};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, connect, socket_with, sockopt};
 use sys::network::netlink::Route;
 use sys::network::netns::NetworkNamespace;
@@ -63,6 +64,64 @@ fn new_device_of_another_namespace_is_followed() {
         Some(client)
     })
     .unwrap();
+}
+
+/// The address of listeners that close and open again: nobody else takes its ports.
+const OWN: Ipv4Addr = Ipv4Addr::new(127, 0, 9, 2);
+
+#[test]
+fn guard_rests_while_its_server_is_away() {
+    let listener = TcpListener::bind((OWN, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let Some(mut guard) = guard_with(address, SignalChoice::Queue, HookChoice::Auto) else { return };
+    drop(listener);
+    tick_until(&mut guard, |status| status.state == "gone");
+    let now = RealClock::new().now();
+    guard.tick(now);
+    assert!(guard.due() >= now + Nanos::from_millis(20));
+    guard.close();
+}
+
+/// A starter in a thread, which has run `first`, and the controller's end of its socket with settings.
+fn started(place: Place, hook: Option<HookChoice>, first: fn(&Starter)) -> Option<(OwnedFd, Settings)> {
+    let wanted = Wanted { signal: SignalChoice::Queue, hook, ..Wanted::default() };
+    let mut starter =
+        Starter::open(place, wanted.clone()).map_err(|error| println!("skipped: {error}")).ok()?;
+    let (ours, theirs) = sys::socket::passing::pair().unwrap();
+    std::thread::spawn(move || {
+        first(&starter);
+        starter.serve(&theirs, None)
+    });
+    Some((ours, Settings { target: Nanos::from_millis(20), wanted }))
+}
+
+#[test]
+fn controller_may_begin_while_its_server_is_away() {
+    let listener = TcpListener::bind((OWN, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (link, settings) = started(place(address), None, |_| {}).unwrap();
+    drop(listener);
+    let mut guard = Guard::connect(link, settings, RealClock::new().now()).unwrap();
+    assert_eq!(guard.status().state, "gone");
+    let _again = TcpListener::bind(address).unwrap();
+    tick_until(&mut guard, |status| status.state == "open");
+    guard.close();
+}
+
+#[test]
+fn confined_starter_makes_a_sink_beside_a_port_below_1024() {
+    let Some(server) = namespace() else { return };
+    let inside = server.enter(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 80)).unwrap();
+        let give_up = |starter: &Starter| drop(starter.give_up_rights(false).unwrap());
+        let at = place(listener.local_addr().unwrap());
+        let (link, settings) = started(at, Some(HookChoice::Sink), give_up)?;
+        let guard = Guard::connect(link, settings, RealClock::new().now()).unwrap();
+        assert_eq!(guard.status().hook, "sink");
+        guard.close();
+        Some(listener)
+    });
+    drop(inside);
 }
 
 /// A listener of a group. Its kernel gives each member its share of the connections.

@@ -273,3 +273,10 @@ fn sink_beside_a_group_names_other_hooks() {
     let error = attach(HookChoice::Sink, address).map(drop).unwrap_err().to_string();
     assert!(error.contains("there are 2") && error.contains("--hook cgroup"), "{error}");
 }
+
+#[test]
+fn programs_are_attached_to_the_outermost_cgroups() {
+    let all = ["/a", "/a/b", "/ab", "/c/d"].map(PathBuf::from);
+    let inside: Vec<&PathBuf> = all.iter().filter(|folder| is_inside_another(folder, &all)).collect();
+    assert_eq!(inside, [Path::new("/a/b")]);
+}

@@ -51,12 +51,15 @@ impl Hierarchy {
     }
 
     /// Finds the folder of a container, whose name has at least the first twelve digits of its identifier: Docker,
-    /// containerd, CRI-O and Podman name it `ID` or `RUNTIME-ID.scope`.
+    /// containerd, CRI-O and Podman name it `ID` or `RUNTIME-ID.scope`. Podman and CRI-O name that of the container's monitor
+    /// `RUNTIME-conmon-ID.scope`.
     pub fn of_container(&self, id: &str) -> Option<PathBuf> {
         search(&self.root, DEPTH, &|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let own = name.strip_suffix(".scope").unwrap_or(&name);
-            own.rsplit('-').next().is_some_and(|own| own.starts_with(id))
+            let own_id = own.rsplit('-').next().unwrap_or_default();
+            let is_id = own_id.len() >= 12 && own_id.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_id && !id.is_empty() && own_id.starts_with(id) && !own.contains("-conmon-")
         })
     }
 
@@ -135,13 +138,23 @@ mod tests {
     fn units_and_containers_are_found_by_name() {
         let id = "3f2a9c51be77d0a1";
         let docker = format!("system.slice/docker-{id}.scope");
-        let (root, hierarchy) =
-            hierarchy(&["system.slice/nginx.service", &docker, "kubepods/burstable/podX/aa11bb22"]);
+        let podman = ["conmon-", ""].map(|part| format!("machine.slice/libpod-{part}77{id}.scope"));
+        let (root, hierarchy) = hierarchy(&[
+            "system.slice/nginx.service",
+            &docker,
+            "kubepods/burstable/podX/aa11bb22cc33",
+            &podman[0],
+            &podman[1],
+            "user.slice/session-3.scope",
+        ]);
         let at = |path: &str| Some(root.path().join(path));
         assert_eq!(hierarchy.of_unit("nginx.service"), at("system.slice/nginx.service"));
         assert_eq!(hierarchy.of_unit("apache2.service"), None);
         assert_eq!(hierarchy.of_container(&id[..12]), at(&docker));
-        assert_eq!(hierarchy.of_container("aa11bb22"), at("kubepods/burstable/podX/aa11bb22"));
+        assert_eq!(hierarchy.of_container("aa11bb22"), at("kubepods/burstable/podX/aa11bb22cc33"));
+        assert_eq!(hierarchy.of_container(&format!("77{id}")), at(&podman[1]), "not its monitor");
+        assert_eq!(hierarchy.of_container(""), None);
+        assert_eq!(hierarchy.of_container("9"), None, "a session is no container");
     }
 
     #[test]

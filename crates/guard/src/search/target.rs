@@ -11,6 +11,7 @@
 //! listeners there may come and go.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use sys::network::netlink::{Listener, SocketDiagnostics};
@@ -78,17 +79,18 @@ impl Place {
             let port = address.map_or(0, |address| address.port);
             Ok([diagnostics.listeners(port)?, diagnostics.mptcp_listeners(port)?].concat())
         })??;
-        let theirs = found.iter().filter(|listener| sockets.contains(&listener.inode));
-        let mut ports: Vec<u16> = theirs
+        let theirs: Vec<&Listener> = found
+            .iter()
+            .filter(|listener| sockets.contains(&listener.inode))
             .filter(|listener| address.is_none_or(|address| address.is_taken_by(listener)))
-            .map(|listener| listener.address.port())
             .collect();
+        let mut ports: Vec<u16> = theirs.iter().map(|listener| listener.address.port()).collect();
         ports.sort_unstable();
         ports.dedup();
         match (ports.as_slice(), address) {
             ([], _) => Err(GuardError::NoListener { place: format!("process {pid}"), address }),
             (_, Some(address)) => Ok(Place { address, ..place }),
-            ([port], None) => Ok(Place { address: Address { ip: None, port: *port }, ..place }),
+            ([port], None) => Ok(Place { address: Address { ip: only_ip(&theirs), port: *port }, ..place }),
             (ports, None) => Err(GuardError::ManyPorts { pid, ports: ports.to_vec() }),
         }
     }
@@ -103,6 +105,14 @@ impl Place {
             None => Ok(work()),
         }
     }
+}
+
+/// The address of listeners that are all bound to the same one; `None` for every address. Another server may have the port
+/// at another address.
+fn only_ip(listeners: &[&Listener]) -> Option<IpAddr> {
+    let ip = listeners.first()?.address.ip().to_canonical();
+    let is_common = listeners.iter().all(|listener| listener.address.ip().to_canonical() == ip);
+    (is_common && !ip.is_unspecified()).then_some(ip)
 }
 
 /// The processes of a cgroup's folder.
@@ -127,5 +137,33 @@ fn namespace_of(pid: i32) -> Result<Option<NetworkNamespace>, GuardError> {
         Ok(_) => Ok(Some(NetworkNamespace::of_another(Path::new(&place))?)),
         Err(rustix::io::Errno::NOENT) => Err(GuardError::NoServer(format!("there is no process {pid}"))),
         Err(errno) => Err(io::Error::from(errno).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_guarded_alone_if_the_server_has_no_other() {
+        let listener = |address: &str| Listener {
+            address: address.parse().unwrap(),
+            dual: false,
+            inode: 1,
+            cookie: 1,
+            cgroup: 1,
+            uid: 0,
+            depth: 0,
+            limit: 100,
+            drops: 0,
+        };
+        let ip = |addresses: &[&str]| {
+            let listeners: Vec<Listener> = addresses.iter().map(|address| listener(address)).collect();
+            only_ip(&listeners.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(ip(&["10.0.0.1:80", "10.0.0.1:80"]), Some([10, 0, 0, 1].into()));
+        assert_eq!(ip(&["[::ffff:10.0.0.1]:80"]), Some([10, 0, 0, 1].into()));
+        assert_eq!(ip(&["10.0.0.1:80", "10.0.0.2:80"]), None);
+        assert_eq!(ip(&["0.0.0.0:80", "[::]:80"]), None);
     }
 }
