@@ -62,7 +62,7 @@ pub type Placed = (u32, Vec<String>, Option<f64>);
 /// then at least that, and has a spread to test it by.
 /// Paired trials share the repetition and the place along everything that both groups have, except for the coordinates
 /// that the selections set apart. If several trials of the other group fit, the median of their numbers counts. A pair
-/// without two numbers has no ratio.
+/// without two numbers, and a pair of zeros, have no ratio.
 pub fn ratios(
     (of, over): (&[&TrialRecord], &[&TrialRecord]),
     (of_selection, over_selection): (&Selection, &Selection),
@@ -83,7 +83,11 @@ pub fn ratios(
             let other = statistics::median(beside.get(&key(trial, &names))?);
             let (repeat, place) = key(trial, &all);
             let at_least = |rate: f64| least(trial).filter(|least| rate < *least).unwrap_or(rate);
-            let ratio = |own: f64| statistics::ratio(at_least(own), at_least(other));
+            // Two servers that answer nobody are not equally good: nothing was measured.
+            let ratio = |own: f64| {
+                let pair = (at_least(own), at_least(other));
+                statistics::ratio(pair.0, pair.1).filter(|_| pair != (0.0, 0.0))
+            };
             Some((repeat, place, number(trial, metric).and_then(ratio)))
         };
         of.iter().filter_map(pair).collect()

@@ -182,6 +182,20 @@ fn a_collapse_to_nothing_counts() {
 }
 
 #[test]
+fn two_servers_that_answer_nobody_are_not_compared() {
+    let claim = "ratio = { metric = \"replies_per_s\", of = { server = \"ten\" }, over = { server = \"inf\" }, at = { offered = \
+                 1.5 } }\nat-most = 0.5";
+    let judged = about(claim, |trial| {
+        trial.metrics.insert("replies_per_s".to_owned(), 0.0);
+    });
+    assert_eq!(
+        (judged.judged, judged.measured, judged.samples),
+        (Judgement::NotTested, None, 0),
+        "{judged:?}"
+    );
+}
+
+#[test]
 fn what_the_quick_form_leaves_out_is_not_tested() {
     let mut quick = run();
     quick.run.form = Form::Quick;
