@@ -30,20 +30,32 @@ pub enum RecordError {
     },
 }
 
-/// Writes `contents` beside `path` and renames it into place.
+/// Writes `contents` beside `path` and renames it into place. What is no plain file, such as a device, a pipe or a link, is
+/// written itself; so is a file that nothing can be renamed over, such as a mount point.
 ///
 /// # Errors
-/// [`RecordError::Io`]; the old file, if there was one, is then untouched.
+/// [`RecordError::Io`]; an old file that was to be replaced is then untouched.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), RecordError> {
+    let is_special = fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_file());
+    let written = if is_special { write_through(path, contents) } else { replace(path, contents) };
+    written.map_err(|cause| RecordError::Io { verb: "write", path: path.to_owned(), cause })
+}
+
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     let written = fs::File::create(&temporary)
         .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_data()))
         .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|cause| {
-        // Nothing is lost if the temporary file stays, so only the first error is reported.
+    written.or_else(|cause| {
+        // Nothing is lost if the temporary file stays.
         let _ = fs::remove_file(&temporary);
-        RecordError::Io { verb: "write", path: path.to_owned(), cause }
+        if path.exists() { write_through(path, contents) } else { Err(cause) }
     })
+}
+
+fn write_through(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file = fs::File::options().write(true).truncate(true).open(path)?;
+    file.write_all(contents)
 }
 
 /// Writes a record as indented JSON.
@@ -78,6 +90,18 @@ mod tests {
         write(&path, &vec![1, 2, 3]).unwrap();
         assert_eq!(read::<Vec<u32>>(&path).unwrap(), [1, 2, 3]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn link_and_device_stay_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["a.json", "latest.json"].map(|name| folder.path().join(name));
+        fs::write(&file, "an older record, which was longer").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, &1).unwrap();
+        assert_eq!((read::<u32>(&file).unwrap(), fs::read_link(&link).unwrap()), (1, file));
+        write(Path::new("/dev/null"), &1).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]

@@ -33,19 +33,20 @@ pub fn check(outputs: &[OutputTo]) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes a result in every format that is asked for.
+/// Writes a result in every format that is asked for. An output that cannot be written keeps no other from being written.
 ///
 /// # Errors
-/// [`Exit::Failed`] if an output cannot be written.
+/// [`Exit::Failed`] if an output cannot be written: the first of them.
 pub fn write(result: &LoadResult, outputs: &[OutputTo]) -> Result<(), Exit> {
-    outputs.iter().try_for_each(|OutputTo { form, file }| match file {
-        None => print(result, *form),
-        Some(file) => {
-            let written = bytes(result, *form)
-                .and_then(|bytes| record::file::write_whole(file, &bytes).map_err(|error| error.to_string()));
-            written.map_err(|error| Exit::Failed(format!("cannot write {}: {error}", file.display())))
-        }
-    })
+    let written: Vec<_> = outputs.iter().map(|output| write_one(result, output)).collect();
+    written.into_iter().collect()
+}
+
+fn write_one(result: &LoadResult, OutputTo { form, file }: &OutputTo) -> Result<(), Exit> {
+    let Some(file) = file else { return print(result, *form) };
+    let written = bytes(result, *form)
+        .and_then(|bytes| record::file::write_whole(file, &bytes).map_err(|error| error.to_string()));
+    written.map_err(|error| Exit::Failed(format!("cannot write {}: {error}", file.display())))
 }
 
 fn print(result: &LoadResult, form: Output) -> Result<(), Exit> {
