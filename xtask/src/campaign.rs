@@ -127,8 +127,8 @@ fn faults(options: &FaultOptions) -> anyhow::Result<()> {
     let mut rng = options.seed.rng();
     let mut trials: Vec<Case> = Vec::new();
     for fault in FAULTS.iter().filter(|fault| is_wanted(fault.name, &options.faults)) {
-        if fault.setup.own_disk && !rustix::process::geteuid().is_root() {
-            println!("skipped: {} mounts a disk, which needs root", fault.name);
+        if let Some(act) = fault.needs_root.filter(|_| !rustix::process::geteuid().is_root()) {
+            println!("skipped: {} {act}, which needs root", fault.name);
             continue;
         }
         for architecture in ARCHITECTURES.into_iter().filter(|name| is_wanted(*name, &options.architectures))

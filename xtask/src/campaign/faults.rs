@@ -12,9 +12,11 @@ use rand::seq::IndexedRandom;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use stage::memory::address_space;
+use sys::process::Child;
 
 use super::peers;
 use super::server::{DISK_BYTES, LARGE, LARGE_BYTES, LOG, MANY, Protocol, SMALL, Server, Setup};
+use crate::test_bed::TICK;
 
 /// One fault.
 pub struct Fault {
@@ -24,6 +26,8 @@ pub struct Fault {
     architectures: &'static [&'static str],
     /// Settings of the server.
     pub setup: Setup,
+    /// The act that needs root, if one does.
+    pub needs_root: Option<&'static str>,
     /// True if the fault ends the server.
     pub ends_the_server: bool,
     /// True if its clients ask in HTTP/1 and have no TLS.
@@ -56,6 +60,7 @@ const NONE: Fault = Fault {
     name: "",
     architectures: &[],
     setup: PLAIN,
+    needs_root: None,
     ends_the_server: false,
     asks_in_cleartext: false,
     every: None,
@@ -65,7 +70,7 @@ const NONE: Fault = Fault {
 const BY_CLIENTS: Fault = Fault { asks_in_cleartext: true, ..NONE };
 
 /// All faults.
-pub const FAULTS: [Fault; 15] = [
+pub const FAULTS: [Fault; 16] = [
     Fault { name: "none", ..NONE },
     Fault {
         name: "worker-killed",
@@ -92,6 +97,7 @@ pub const FAULTS: [Fault; 15] = [
     Fault {
         name: "disk-fills",
         setup: Setup { own_disk: true, ..PLAIN },
+        needs_root: Some("mounts a disk"),
         every: Some((Nanos::from_millis(200), fill_or_empty_disk)),
         ..NONE
     },
@@ -126,6 +132,12 @@ pub const FAULTS: [Fault; 15] = [
         name: "slowloris",
         setup: Setup { flags: &["--header-timeout=1s"], ..PLAIN },
         every: Some((Nanos::from_millis(50), drip)),
+        ..NONE
+    },
+    Fault {
+        name: "guard-killed",
+        needs_root: Some("loads programs into the kernel"),
+        every: Some((Nanos::from_millis(700), kill_guard)),
         ..NONE
     },
     Fault { name: "garbage", every: Some((Nanos::from_millis(5), send_garbage)), ..NONE },
@@ -179,12 +191,13 @@ pub struct Scene<'a> {
     times: u64,
     stopped: Option<Pid>,
     held: Vec<TcpStream>,
+    guard: Option<Child>,
 }
 
 impl<'a> Scene<'a> {
     /// A scene before the first occurrence.
     pub fn new(server: &'a mut Server, rng: Rng) -> Scene<'a> {
-        Scene { server, rng, next: Nanos::ZERO, times: 0, stopped: None, held: Vec::new() }
+        Scene { server, rng, next: Nanos::ZERO, times: 0, stopped: None, held: Vec::new(), guard: None }
     }
 
     /// Makes a fault happen for each period that has passed.
@@ -335,6 +348,20 @@ fn send_garbage(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     let bytes = if scene.rng.random() { &random[..] } else { KNOWN[scene.rng.random_range(0..KNOWN.len())] };
     peers::garbage(scene.server.address, bytes)?;
     Ok(1)
+}
+
+/// Kills the guard of the server, and starts another one.
+fn kill_guard(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    let mut killed = 0;
+    if let Some(guard) = scene.guard.take() {
+        guard.kill()?;
+        let said = guard.output(TICK, || true)?.stderr;
+        let said = String::from_utf8_lossy(&said);
+        ensure!(said.contains("guarding "), "the guard did not guard: {said}");
+        killed = 1;
+    }
+    scene.guard = Some(scene.server.start_guard()?);
+    Ok(killed)
 }
 
 fn terminate(scene: &mut Scene<'_>) -> anyhow::Result<u64> {

@@ -112,6 +112,7 @@ pub struct Server {
     /// The disk of its access log.
     _disk: Option<Disk>,
     folder: tempfile::TempDir,
+    program: PathBuf,
     admin: SocketAddr,
     /// Its HTTP address.
     pub address: SocketAddr,
@@ -168,7 +169,16 @@ impl Server {
             stderr.read_to_string(&mut rest).map(|_| rest)
         });
         let (messages, (address, admin)) = (Some(rest), addresses);
-        Ok(Server { child, messages, _disk: disk, folder, address, admin })
+        Ok(Server { child, messages, _disk: disk, folder, program: inrush.to_owned(), address, admin })
+    }
+
+    /// Starts a guard of its address.
+    ///
+    /// # Errors
+    /// The guard cannot be started. Whether it guards is in its messages.
+    pub fn start_guard(&self) -> anyhow::Result<Child> {
+        let guard = Program::new(&self.program).arguments(["guard", &self.address.to_string()]);
+        guard.start().context("cannot start inrush guard")
     }
 
     /// Path of a file on the disk of its access log.
