@@ -44,7 +44,7 @@ pub fn run(
         settings,
         agents: plan.processes(),
         until: config.window().until,
-        patience: config.request_timeout,
+        patience: plan.longest_wait(),
         tempo: plan.tempo(),
         stop: stop.clone(),
         given_up: given_up.clone(),

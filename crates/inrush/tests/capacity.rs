@@ -219,6 +219,7 @@ fn mistakes_name_what_is_accepted() {
         ("--step-time=1ms", "expected a time from 400ms up"),
         ("--slo=p99", "is not a threshold"),
         ("--slo=p99>300ms", "did you mean 'p99<300ms'?"),
+        ("--slo=roof:p99<1s", "--slo 'roof:p99<1s': no request has the name 'roof'; known are none"),
         ("--streams=4", "--streams 4 is for HTTP/2; add --http2"),
         ("--trials=0", "--trials"),
     ] {

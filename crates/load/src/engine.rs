@@ -19,8 +19,9 @@
 //! it cannot begin ends as a limit of the client. While the server answers, the loop wakes for each session.
 //! While the server is silent, it wakes for several together, at most [`TOGETHER_MAX`] late.
 //!
-//! Failed requests that will be retried wait in a queue of their own and begin like sessions. After the schedule's end
-//! the engine waits for the replies on their way.
+//! Failed requests that will be retried wait in a queue of their own and begin like sessions. The requests that a broken
+//! session would have made count when they fall due. After the schedule's end the engine waits for the replies on their
+//! way.
 //!
 //! The modules:
 //!
@@ -62,6 +63,7 @@ use settings::Settings;
 use state::connections::{Connections, Pool};
 use state::multiplex::Streams;
 use state::retry_queue::RetryQueue;
+use state::unmade::Unmade;
 use time::rests::Rests;
 use time::run_clock::{RunClock, SLEEP_MAX};
 use time::schedule::{Busy, Schedule};
@@ -116,6 +118,8 @@ pub(crate) struct Engine<'a, C, T: Transport> {
     /// The number of sessions that have begun.
     sessions: u64,
     retries: RetryQueue,
+    /// What broken sessions would have requested.
+    unmade: Unmade,
     transport: T,
     connections: Connections<T::Socket>,
     streams: Streams,
@@ -150,6 +154,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             clock: RunClock::new(clock, origin),
             schedule,
             retries: RetryQueue::new(settings.retry, session_seeds.next_u64()),
+            unmade: Unmade::default(),
             settings,
             session_seeds,
             sessions: 0,
@@ -204,6 +209,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             rests.waited(before, self.clock.now());
             self.handle_events()?;
             let (now, held) = (self.clock.now(), self.connections.held());
+            self.enter_unmade(self.metrics.interval_end().map_or(now, |end| end.min(now)));
             self.metrics.close_intervals(now, held, tell);
         }
     }

@@ -37,6 +37,9 @@ use requests::Workload;
 use terms::share::Share;
 use terms::target::addressing::Target;
 
+/// The least time for which a run waits for replies after its schedule's end.
+pub(crate) const LAST_REPLIES_LEAST: Nanos = Nanos::SECOND;
+
 /// A checked run.
 #[derive(Debug)]
 pub struct Plan {
@@ -204,9 +207,21 @@ impl Plan {
         }
     }
 
-    /// The longest time for which the run waits for replies after its schedule's end.
-    pub(crate) fn longest_wait(&self) -> Nanos {
-        self.longest_latency(self.config.window().until)
+    /// The longest time for which the run waits for replies after its schedule's end: at least [`LAST_REPLIES_LEAST`], and
+    /// otherwise the latency of the slowest reply, up to the run's length.
+    pub fn longest_wait(&self) -> Nanos {
+        let config = &self.config;
+        let run = config.window().until;
+        // Others wait for a connection, a stream or several replies, and only the run's length bounds their latency.
+        let is_bounded = config.retry == Retry::Never
+            && config.connections.is_none()
+            && config.streams.is_none()
+            && !config.follow;
+        // A server may close a kept connection instead of a reply, and then gets the request once more.
+        let sending_twice = config.request_timeout.saturating_add(config.request_timeout);
+        let timeouts = config.connect_timeout.saturating_add(sending_twice);
+        let longest = if is_bounded { run.min(timeouts) } else { run };
+        longest.max(LAST_REPLIES_LEAST)
     }
 
     /// A warning for a run that asks for more than the machine's clean rate.
@@ -241,5 +256,33 @@ impl Plan {
     /// Limits of the generator and gaps in what the run will show, one sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    /// The longest wait after a minute at a rate, with the default timeouts of 0.5 s and 10 s.
+    fn longest_wait(change: impl FnOnce(&mut Config)) -> Nanos {
+        let (rate, arrivals) = ("100".parse().unwrap(), "constant".parse().unwrap());
+        let client = Client::SClient { rate, arrivals, sockets: Default::default() };
+        let mut config = Config::new(vec!["http://127.0.0.1:9/".parse().unwrap()], client);
+        (config.warmup, config.duration) = (Nanos::ZERO, Nanos::from_secs(60));
+        change(&mut config);
+        preflight::prepare(config).unwrap().longest_wait()
+    }
+
+    #[test]
+    fn only_the_runs_length_bounds_the_wait_of_requests_that_queue() {
+        let minute = Nanos::from_secs(60);
+        assert_eq!(longest_wait(|_| {}), Nanos::from_millis(20_500));
+        assert_eq!(longest_wait(|config| config.connections = NonZeroU32::new(2)), minute);
+        assert_eq!(longest_wait(|config| config.streams = NonZeroU32::new(2)), minute);
+        assert_eq!(longest_wait(|config| config.follow = true), minute);
+        assert_eq!(longest_wait(|config| config.retry = "fixed:1s,3".parse().unwrap()), minute);
+        assert_eq!(longest_wait(|config| config.duration = Nanos::MILLISECOND), Nanos::SECOND);
     }
 }

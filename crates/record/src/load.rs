@@ -345,13 +345,28 @@ pub struct Judged {
     pub crossed: bool,
 }
 
-/// The requests of one name that were due in the measured window and ended while they were under way.
+/// The requests of one name that were due in the measured window and were under way until they or the run ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamedRequests {
-    /// These requests by outcome.
+    /// The requests that ended, by outcome.
     pub outcomes: Outcomes,
+    /// Requests that had not ended when the run did; 0 in a record of a version without this field.
+    #[serde(default)]
+    pub in_flight_at_end: u64,
     /// Latency from the intended time.
     pub latency_intended_ns: Latency,
+}
+
+impl NamedRequests {
+    /// Returns the number of requests.
+    pub fn offered(&self) -> u64 {
+        self.outcomes.total() + self.in_flight_at_end
+    }
+
+    /// Returns the number of requests that had no correct reply when the run ended.
+    pub fn failed(&self) -> u64 {
+        self.offered() - self.outcomes.get(Outcome::Ok)
+    }
 }
 
 /// The result of one run.
@@ -532,6 +547,15 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
         }
+    }
+
+    #[test]
+    fn names_of_older_records_have_nothing_in_flight() {
+        let old = serde_json::json!({ "outcomes": { "ok": 3, "reset": 1 }, "latency_intended_ns": Latency::default() });
+        let read: NamedRequests = serde_json::from_value(old).unwrap();
+        assert_eq!((read.offered(), read.failed()), (4, 1));
+        let hung = NamedRequests { in_flight_at_end: 2, ..read };
+        assert_eq!((hung.offered(), hung.failed()), (6, 3));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) struct Conductor {
     pub agents: u32,
     /// The end of the schedule, since the run's start.
     pub until: Nanos,
-    /// The longest wait for a reply after it.
+    /// The longest wait for replies after it.
     pub patience: Nanos,
     pub tempo: Option<Tempo>,
     pub stop: Stop,

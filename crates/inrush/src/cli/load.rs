@@ -270,7 +270,7 @@ impl LoadFlags {
     /// Puts the spike into the arrivals and the duration.
     ///
     /// # Errors
-    /// A peak that is not above the usual rate.
+    /// A peak that is not above the usual rate, or a warm-up that is too long for a step.
     pub fn with_spike(mut self) -> Result<LoadFlags, Exit> {
         let Some(Spike { peak, time }) = self.spike.take() else { return Ok(self) };
         let [before, after] = AROUND_A_SPIKE;
@@ -282,7 +282,10 @@ impl LoadFlags {
         }
         let quiet = before.saturating_add(self.warmup);
         let steps = format!("steps:{}x{quiet},{}x{time},{}x{after}", usual.0, peak.0, usual.0);
-        self.arrivals = steps.parse().expect("rates and times are above 0");
+        self.arrivals = steps.parse().map_err(|_| {
+            let (warmup, most) = (self.warmup, Nanos::MOST_GIVEN - before);
+            Exit::Usage(format!("--spike {peak},{time}: expected a --warmup up to {most}, not {warmup}"))
+        })?;
         self.duration = before.saturating_add(time).saturating_add(after);
         Ok(self)
     }

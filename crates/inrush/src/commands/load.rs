@@ -24,7 +24,7 @@ use std::num::NonZeroU32;
 
 use ::load::{
     Assignment, Config, Link, LinkError, LoadError, Observer, Plan, Process, Processes, RequestFile, Sockets,
-    Stop, Url,
+    Stop, Threshold, Url,
 };
 use base::{PerSecond, RealClock};
 use record::{LoadResult, Verdict};
@@ -102,7 +102,7 @@ fn offer(mut flags: LoadFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     let outputs = Outputs::of(&flags)?;
     let plan = prepare(flags)?;
-    outputs.check_names(&plan)?;
+    check_names("--fail-if", &outputs.thresholds, &plan)?;
     placed.iter().for_each(|placed| say!("inrush: {}", placed.remark));
     outputs.watch(&plan, |observer, stop| carry_out(&plan, &arguments, observer, stop))
 }
@@ -131,6 +131,7 @@ pub fn offer_from_fleet(
     check_rate(&flags)?;
     let outputs = Outputs { agents: agents.get() as usize, ..Outputs::of(&flags)? };
     let (config, plan) = prepare_for_fleet(flags, agents)?;
+    check_names("--fail-if", &outputs.thresholds, &plan)?;
     outputs.watch(&plan, |observer, stop| carry_out(&config, &plan, observer, stop))
 }
 
@@ -144,7 +145,7 @@ pub fn prepare_for_fleet(flags: LoadFlags, agents: NonZeroU32) -> Result<(Config
 /// The outputs that the flags ask for.
 struct Outputs {
     outputs: Vec<OutputTo>,
-    thresholds: Vec<::load::Threshold>,
+    thresholds: Vec<Threshold>,
     watching: WatchFlags,
     title: String,
     populations: usize,
@@ -164,20 +165,6 @@ impl Outputs {
             populations: flags.population.len(),
             agents: 0,
         })
-    }
-
-    /// Refuses a threshold for requests of a name that none has.
-    fn check_names(&self, plan: &Plan) -> Result<(), Exit> {
-        let names = plan.request_names();
-        let mut about =
-            self.thresholds.iter().filter_map(|threshold| Some((threshold, threshold.request()?)));
-        match about.find(|(_, name)| !names.iter().any(|known| known == name)) {
-            None => Ok(()),
-            Some((threshold, name)) => Err(Exit::Usage(format!(
-                "--fail-if '{threshold}': no request has the name '{name}'; known are {}",
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-            ))),
-        }
     }
 
     /// Watches a run, prints the result, and judges it.
@@ -213,6 +200,19 @@ impl Outputs {
         outputs::write(&result, &outputs)?;
         watched?;
         judge(&result)
+    }
+}
+
+/// Refuses a threshold of this flag for requests of a name that none has.
+pub fn check_names(flag: &str, thresholds: &[Threshold], plan: &Plan) -> Result<(), Exit> {
+    let names = plan.request_names();
+    let mut about = thresholds.iter().filter_map(|threshold| Some((threshold, threshold.request()?)));
+    match about.find(|(_, name)| !names.iter().any(|known| known == name)) {
+        None => Ok(()),
+        Some((threshold, name)) => Err(Exit::Usage(format!(
+            "{flag} '{threshold}': no request has the name '{name}'; known are {}",
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        ))),
     }
 }
 

@@ -220,3 +220,9 @@ fn settings_of_one_machine_are_refused() {
     refused("--streams 4", "--streams 4 is for HTTP/2");
     refused("--client s-client-pair", "--client s-client-pair is for one machine");
 }
+
+#[test]
+fn thresholds_of_unknown_requests_are_refused() {
+    let load = "--local 1 -- load http://127.0.0.1:9/";
+    check_refused(&format!("{load} --fail-if roof:p99>1s"), "no request has the name 'roof'; known are none");
+}

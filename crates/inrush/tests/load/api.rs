@@ -56,6 +56,6 @@ fn results_by_name_and_the_first_failure_are_shown() {
     let line =
         |begins: &str| text.lines().find(|line| line.trim_start().starts_with(begins)).unwrap().to_owned();
     assert!(line("400 ").ends_with("need json"), "{text}");
-    let ended = line("create ").split_whitespace().nth(1).map(str::parse::<u64>);
-    assert!(matches!(ended, Some(Ok(1..))), "{text}");
+    let count = line("create ").split_whitespace().nth(1).map(str::parse::<u64>);
+    assert!(matches!(count, Some(Ok(1..))), "{text}");
 }

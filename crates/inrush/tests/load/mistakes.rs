@@ -72,6 +72,10 @@ fn expectations_that_nothing_can_meet_are_refused() {
 #[test]
 fn rate_and_arrivals_are_refused_where_impossible() {
     check(&["--rate=5", "--arrivals=ramp:1..2"], &["--rate 5/s", "ramp:1..2 has rates of its own"]);
+    check(
+        &["--spike=1k,5s", "--warmup=10000h"],
+        &["--spike 1000/s,5s: expected a --warmup up to ", "not 10000h"],
+    );
     check(&["--rate=5", "--client=closed"], &["--rate 5/s", "a closed loop has no rate", "--sockets"]);
     check(
         &["--arrivals=poisson", "--client=closed"],

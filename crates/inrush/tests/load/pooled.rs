@@ -50,6 +50,7 @@ fn settings_without_sense_beside_them_are_refused() {
     check(&["--requests-per-connection=5"], &["--connections 2: ", "leave out --requests-per-connection 5"]);
     check(&["--workload=hot"], &["--connections 2: --workload hot has sessions of its own"]);
     check(&["--threads=3"], &["--connections 2: expected at least one for each of 3 threads"]);
+    check(&["--processes=3"], &["--connections 2: expected at least one for each of 3 processes"]);
     let endless = ["load", "http://127.0.0.1:9/", "--requests-per-connection=inf"];
     refused(&endless, 2, &["--requests-per-connection inf", "--connections N or --client closed"]);
 }

@@ -13,10 +13,12 @@ use super::{Engine, TOO_LATE};
 use crate::engine::state::retry_queue::Again;
 use crate::engine::state::session::story::Story;
 use crate::engine::state::session::{Connection, Phase, Session};
+use crate::engine::time::schedule::Busy;
 use crate::engine::wire::Wire;
 use crate::engine::wire::transport::Transport;
 use crate::measurement::thread_metrics::failures::Example;
 use crate::measurement::verdict::LATENESS_P99_MAX;
+use crate::plan::choices::retry::Retry;
 use crate::plan::terms::draws::Draws;
 
 impl<C: Clock, T: Transport> Engine<'_, C, T> {
@@ -200,6 +202,13 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Ends what is left of a session: `again`, of which no request is under way but the one with the session's account.
     pub(super) fn end_rest(&mut self, mut session: Session, again: Again, outcome: Outcome, now: Nanos) {
+        let is_closed = self.schedule.busy() == Some(Busy::Whole);
+        let is_to_come = session.account.is_none() && !self.has_come(again.intended, now);
+        if is_to_come && !is_closed && self.settings.retry == Retry::Never {
+            // The connection, over HTTP/2, broke between two requests.
+            self.leave_unmade(again, Some(outcome), now);
+            return self.give_place_back(&session, now);
+        }
         let counted = self.settings.counted.contains(again.intended);
         let account = session.account.take().unwrap_or_else(|| self.metrics.offer(1, counted));
         self.metrics.end(account, outcome, None);

@@ -63,10 +63,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let sent = match connection.unsent {
             0 => connection.wire.catch_up(&mut self.transport),
-            _ => transmit(&mut self.transport, self.settings.workload, connection).map(drop),
+            _ => transmit(&mut self.transport, self.settings.workload, connection),
         };
         match sent {
-            Ok(()) => self.transport.watch(&connection.wire.socket, key, connection.is_sending()),
+            Ok(_) => self.transport.watch(&connection.wire.socket, key, connection.is_sending()),
             Err(_) => self.handle_lost_connection(key, Outcome::Reset),
         }
     }

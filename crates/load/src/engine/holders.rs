@@ -13,7 +13,8 @@
 //!
 //! A slow client moves a portion of bytes every tenth of a second. The slow reader also has a small receive
 //! buffer ([`SLOW_BUFFER`]). A larger one would take in a whole short reply, and the server would notice
-//! nothing. While bytes move, no timeout ends the connection; the request timeout limits the silence.
+//! nothing. While bytes move, no timeout ends the connection; the request timeout limits the silence. Over TLS, a
+//! request is sent when it has left the TLS session.
 //!
 //! Invariants: `pending` is the number of connections that are connecting. The `wake` of a connection is its
 //! one valid entry in `wakes`; other entries are ignored. All times are since the run's start.

@@ -39,6 +39,15 @@ impl Again {
         Again { requests: 1, draws, frees_place, ..Again::of(session) }
     }
 
+    /// The requests behind the first one; `None` if that is the only one.
+    fn behind_first(&self, workload: &Workload) -> Option<Again> {
+        let requests = self.requests.checked_sub(1).filter(|rest| *rest > 0)?;
+        let mut draws = self.draws;
+        let think = workload.think_time(self.request, &mut draws);
+        let request = workload.next(self.request, &mut draws);
+        Some(Again { requests, request, draws, intended: self.intended + think, ..self.clone() })
+    }
+
     /// The intended times before `until`, each with a number of requests.
     pub(super) fn due_before(&self, until: Nanos, workload: &Workload) -> Vec<(Nanos, u32)> {
         let (mut draws, mut due, mut request) = (self.draws, self.intended, self.request);
@@ -103,32 +112,66 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
         let is_retried = Retry::is_worth_it(outcome) && self.retries.put_in(again.clone(), now);
         if !is_retried {
-            self.leave_unanswered(&again, Some(outcome));
+            self.leave_unanswered(&again, Some(outcome), now);
         }
         is_retried
     }
 
-    /// Enters requests that will have no answer. The first of them has ended; the others end with the session's outcome,
-    /// or are in flight at the run's end. The client of a closed loop makes no request before the reply to the last one.
-    pub(super) fn leave_unanswered(&mut self, again: &Again, outcome: Option<Outcome>) {
+    /// Enters requests that will have no answer. The first of them has ended; the others end with the session's outcome
+    /// when they fall due, or are in flight at the run's end. The client of a closed loop makes no request before the reply
+    /// to the last one.
+    pub(super) fn leave_unanswered(&mut self, again: &Again, outcome: Option<Outcome>, now: Nanos) {
         let window = self.settings.window;
         let is_closed = self.schedule.busy() == Some(Busy::Whole);
-        let mut due = again.due_before(window.until, self.settings.workload);
-        if is_closed {
-            due = vec![(again.intended, 1)];
+        if is_closed || again.intended < window.until {
+            self.metrics.recorder.unanswered(1, window.contains(again.intended));
         }
-        let mut ended = 1;
-        for (due, requests) in due {
-            self.metrics.recorder.unanswered(requests, window.contains(due));
-            let rest = requests - std::mem::take(&mut ended);
-            if rest > 0 {
-                let account = self.metrics.offer(rest, self.settings.counted.contains(due));
-                match outcome {
-                    Some(outcome) => self.metrics.end(account, outcome, None),
-                    None => self.metrics.ledger.in_flight(account),
-                }
+        if let Some(rest) = again.behind_first(self.settings.workload).filter(|_| !is_closed) {
+            self.leave_unmade(rest, outcome, now);
+        }
+    }
+
+    /// Enters requests that a session will not make: at once if they are due, and otherwise when they fall due. None falls
+    /// due after the schedule's end.
+    pub(super) fn leave_unmade(&mut self, again: Again, outcome: Option<Outcome>, now: Nanos) {
+        let planned = self.settings.window.until;
+        let until = self.ending.map_or_else(|| planned.min(now + Nanos(1)), |ending| ending.at);
+        let left = self.enter_due(again, outcome, until);
+        let to_come = left.filter(|left| self.ending.is_none() && left.intended < planned);
+        match (to_come, outcome) {
+            (Some(left), Some(outcome)) if !self.unmade.is_full() => self.unmade.put_in(left, outcome),
+            (Some(left), _) => drop(self.enter_due(left, outcome, planned)),
+            (None, _) => {}
+        }
+    }
+
+    /// Enters the requests of broken sessions that were due before `until`.
+    pub(super) fn enter_unmade(&mut self, until: Nanos) {
+        while let Some((again, outcome)) = self.unmade.take_before(until) {
+            let left = self.enter_due(again, Some(outcome), until);
+            if let Some(left) = left.filter(|left| left.intended < self.settings.window.until) {
+                self.unmade.put_in(left, outcome);
             }
         }
+    }
+
+    /// Enters the requests among these that are due before `until`, and returns the others. Without an outcome they are in
+    /// flight.
+    fn enter_due(&mut self, again: Again, outcome: Option<Outcome>, until: Nanos) -> Option<Again> {
+        let (workload, window) = (self.settings.workload, self.settings.window);
+        let mut left = Some(again);
+        while let Some(again) = left.take_if(|again| again.intended < until) {
+            // Without think times all are due together.
+            let requests = if workload.thinks() { 1 } else { again.requests };
+            self.metrics.recorder.unanswered(requests, window.contains(again.intended));
+            let account = self.metrics.offer(requests, self.settings.counted.contains(again.intended));
+            match outcome {
+                Some(outcome) => self.metrics.end(account, outcome, None),
+                None => self.metrics.ledger.in_flight(account),
+            }
+            left = again.behind_first(workload).filter(|_| workload.thinks());
+        }
+        left
     }
 
     /// Begins the retries that are due.
@@ -160,8 +203,10 @@ mod tests {
     use super::*;
     use crate::engine::scripted::{Scripted, plan};
     use crate::engine::time::schedule::Schedule;
-    use crate::plan::config::Client;
-    use base::Nanos;
+    use crate::plan::choices::arrivals::{Lane, Process};
+    use crate::plan::choices::tempo::Tempo;
+    use crate::plan::config::{Client, Sockets};
+    use base::{Nanos, PerSecond};
     use std::num::NonZeroU32;
 
     /// A session reconnects and a request is retried in the same turn. The one place of the client allows both, and
@@ -187,5 +232,39 @@ mod tests {
         engine.resume_thinkers(turn);
         engine.start_retries(turn);
         assert_eq!(engine.connections.connecting(), 2);
+    }
+
+    /// A session of four requests, a second apart, breaks off at once. The run is ended after two and a half seconds.
+    #[test]
+    fn requests_of_a_broken_session_count_when_they_fall_due() {
+        let (rate, arrivals) = (PerSecond(0.01), Process::constant());
+        for streams in [None, NonZeroU32::new(1)] {
+            let plan = plan(|config| {
+                config.client = Client::SClient { rate, arrivals: arrivals.clone(), sockets: Sockets::Auto };
+                config.requests_per_connection = Some("4".parse().unwrap());
+                config.think = Some("1s".parse().unwrap());
+                config.streams = streams;
+            });
+            let lane = Lane { index: 0, count: 1 };
+            let arrivals = arrivals.arrivals(rate, plan.config.window().until, lane, plan.config.seed);
+            let server = Scripted::new();
+            let schedule = Schedule::open(arrivals, Tempo::up_to(1.0));
+            let mut engine = server.engine(&plan, server.clock.now(), schedule);
+            engine.start_sessions(Nanos::ZERO);
+            let key = engine.connections.keys()[0];
+            engine.connect_ready(key);
+            server.peer(0).is_reset = true;
+            engine.exchange_ready(key);
+            let mut offered_at = |millis| {
+                server.clock.advance(Nanos::from_millis(millis) - engine.clock.now());
+                engine.enter_unmade(engine.clock.now());
+                engine.metrics.ledger.all().offered()
+            };
+            assert_eq!([0, 900, 1_100, 2_100].map(&mut offered_at), [1, 1, 2, 3], "{streams:?}");
+            server.clock.advance(Nanos::from_millis(400));
+            engine.end_schedule(engine.clock.now());
+            let ledger = engine.metrics.ledger.all();
+            assert_eq!((ledger.offered(), ledger.outcomes().get(Outcome::Reset)), (3, 3), "{streams:?}");
+        }
     }
 }

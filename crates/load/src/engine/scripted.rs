@@ -1,5 +1,8 @@
 //! A transport without a network, for tests: the test is the server, and waiting moves the clock.
 
+#[path = "../../tests/engine/identity.rs"]
+pub(super) mod identity;
+
 use std::cell::{RefCell, RefMut};
 use std::io;
 use std::num::NonZeroU32;

@@ -178,7 +178,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
 
     /// Returns true for a time that has come. After the schedule's end, the requests that were due before it still
     /// begin.
-    fn has_come(&self, due: Nanos, now: Nanos) -> bool {
+    pub(super) fn has_come(&self, due: Nanos, now: Nanos) -> bool {
         self.ending.map_or(due <= now, |ending| due < ending.at)
     }
 
@@ -443,19 +443,20 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         let rest = session.left - streams.len() as u32;
         let mut waiting = session.due_before(until, rest, self.settings.workload).into_iter();
         for stream in streams {
-            stream.account.into_iter().for_each(|account| self.record_in_flight(account, stream.intended));
+            let (request, due) = (stream.request, stream.intended);
+            stream.account.into_iter().for_each(|account| self.interrupt(account, request, due));
         }
         let Some(mut session) = self.close(key) else { return };
         if let Some(account) = session.account.take() {
             // The first of those that wait has its account already.
             let (due, requests) = waiting.next().unwrap_or((session.intended, 1));
-            self.record_in_flight(account, due);
+            self.interrupt(account, session.request, due);
             self.leave_waiting([(due, requests - 1)]);
         }
         self.leave_waiting(waiting);
     }
 
-    /// Enters requests that are due, and that the run's end has kept from being made.
+    /// Enters requests that are due, and that the run's end has kept from being made. They are in no name.
     fn leave_waiting(&mut self, waiting: impl IntoIterator<Item = (Nanos, u32)>) {
         for (due, requests) in waiting {
             let account = self.metrics.offer(requests, self.settings.counted.contains(due));

@@ -85,12 +85,12 @@ impl<S> Wire<S> {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Passes the waiting bytes to the transport.
+    /// Passes the waiting bytes to the transport, and returns the number of bytes that it has taken.
     ///
     /// # Errors
     /// The connection failed.
-    pub fn catch_up<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<()> {
-        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(transport, &self.socket))
+    pub fn catch_up<T: Transport<Socket = S>>(&mut self, transport: &mut T) -> io::Result<usize> {
+        self.tls.as_mut().map_or(Ok(0), |tls| tls.flush(transport, &self.socket))
     }
 
     /// Receives available bytes, none at the end; `None` without available bytes.

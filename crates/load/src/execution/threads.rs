@@ -175,6 +175,23 @@ fn sleep_precisely() -> Result<(), LoadError> {
         .map_err(|error| LoadError::System { operation: "asking for precise timers", source: error.into() })
 }
 
+/// The settings of this number of clients of a population.
+fn settings_of_population(plan: &Plan, number: usize, clients: u32) -> Settings<'_> {
+    let config = &plan.config;
+    Settings {
+        workload: &plan.population_workloads[number],
+        follows_redirects: false,
+        kept_connections: None,
+        pending_max: clients,
+        pending_follows_rate: false,
+        rate_peak: None,
+        counted: Window { from: Nanos::ZERO, until: config.window().until },
+        // These clients wait for each reply.
+        streams: config.streams.and(Some(NonZeroU32::MIN)),
+        ..Settings::of(plan)
+    }
+}
+
 /// Runs a process's share of a population in its own thread.
 pub(crate) fn run_population(
     plan: &Plan,
@@ -187,17 +204,7 @@ pub(crate) fn run_population(
 ) -> Result<ThreadReport, LoadError> {
     let (config, population) = (&plan.config, &plan.config.populations[number]);
     let clients = share.of(population.clients());
-    let settings = Settings {
-        workload: &plan.population_workloads[number],
-        kept_connections: None,
-        pending_max: clients,
-        pending_follows_rate: false,
-        rate_peak: None,
-        counted: Window { from: Nanos::ZERO, until: config.window().until },
-        // These clients wait for each reply.
-        streams: config.streams.and(Some(NonZeroU32::MIN)),
-        ..Settings::of(plan)
-    };
+    let settings = settings_of_population(plan, number, clients);
     let schedule = Schedule::closed(clients, population.spread(config.warmup)).with_clients_in_mid_session();
     let mut seeds = config.seed.child(&format!("population/{population}/{}", share.index)).rng();
     let thread = plan.population_thread(number, share);
@@ -216,4 +223,21 @@ pub(crate) fn run_population(
         start,
         Holding { start, settings, manner, schedule, draws, should_stop, tell },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::config::Config;
+    use crate::plan::preflight::prepare;
+
+    #[test]
+    fn clients_of_a_population_do_not_follow_redirects() {
+        let client = Client::Closed { clients: NonZeroU32::MIN };
+        let mut config = Config::new(vec!["http://127.0.0.1:9/".parse().unwrap()], client);
+        (config.follow, config.populations) = (true, vec!["hot:3".parse().unwrap()]);
+        let plan = prepare(config).unwrap();
+        assert!(Settings::of(&plan).follows_redirects);
+        assert!(!settings_of_population(&plan, 0, 3).follows_redirects);
+    }
 }

@@ -249,10 +249,10 @@ impl Threshold {
 impl Threshold {
     /// The figure of the requests of one name.
     fn measure_named(&self, requests: &NamedRequests) -> Option<Figure> {
-        let all = requests.outcomes.total();
+        let all = requests.offered();
         let count = |outcome: Option<Outcome>| match outcome {
             Some(outcome) => requests.outcomes.get(outcome),
-            None => all - requests.outcomes.get(Outcome::Ok),
+            None => requests.failed(),
         };
         match self.bound {
             Bound::Time(_, quantile, _) => of_latency(&requests.latency_intended_ns, quantile),
@@ -561,15 +561,24 @@ mod tests {
     #[test]
     fn requests_of_a_name_have_thresholds_of_their_own() {
         let mut result = some();
-        let mut login =
-            NamedRequests { outcomes: Outcomes::default(), latency_intended_ns: result.latency_intended_ns };
+        let mut login = NamedRequests {
+            outcomes: Outcomes::default(),
+            in_flight_at_end: 0,
+            latency_intended_ns: result.latency_intended_ns,
+        };
+        let hung = NamedRequests { in_flight_at_end: 4, ..login.clone() };
         login.outcomes.add(Outcome::Ok, 3);
         login.outcomes.add(Outcome::StatusError, 1);
         result.requests.insert("log in".to_owned(), login);
+        result.requests.insert("pay".to_owned(), hung);
         let judged = |text: &str| text.parse::<Threshold>().unwrap().judge(&result);
         assert_eq!(judged("log in:errors>20%").measured, "25.00%");
         assert_eq!(judged("log in:status_error>0").measured, "1");
         assert_eq!(judged("log in:p50>1h").measured, judged("p50>1h").measured);
+        assert_eq!(
+            (judged("pay:errors>1%").measured.as_str(), judged("pay:errors>3").crossed),
+            ("100.00%", true)
+        );
         assert!(judged("log out:errors>1%").crossed, "nothing was measured");
         let refused = "log in:goodput<5".parse::<Threshold>().unwrap_err().to_string();
         assert!(

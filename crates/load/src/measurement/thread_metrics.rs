@@ -124,9 +124,21 @@ impl ThreadMetrics {
 
     /// Counts a request with a name, by the name's number, that ended while it was under way.
     pub fn named(&mut self, name: Option<usize>, outcome: Outcome, due: Nanos, now: Nanos) {
-        let Some(name) = name.filter(|_| self.measured.contains(due)) else { return };
+        if let Some(named) = self.figures_of(name, due) {
+            named.ended(outcome, now.saturating_sub(due));
+        }
+    }
+
+    /// Counts a request with a name, by the name's number, that the run's end has interrupted.
+    pub fn named_in_flight(&mut self, name: Option<usize>, due: Nanos) {
+        self.figures_of(name, due).into_iter().for_each(Named::interrupted);
+    }
+
+    /// The figures of a name; `None` without one, and for a request that was not due in the measured window.
+    fn figures_of(&mut self, name: Option<usize>, due: Nanos) -> Option<&mut Named> {
+        let name = name.filter(|_| self.measured.contains(due))?;
         self.named.resize_with(self.named.len().max(name + 1), Named::default);
-        self.named[name].ended(outcome, now.saturating_sub(due));
+        self.named.get_mut(name)
     }
 
     /// Counts a connect that was attempted for a session.

@@ -24,7 +24,7 @@ use crate::plan::terms::window::Window;
 pub use refusals::{RATE_UNASKED, check_threads_here};
 use refusals::{
     check_conduct, check_connections, check_http2, check_pair, check_populations, check_requests,
-    check_source, check_stack, check_think, check_threads, check_times, single_target,
+    check_shares, check_source, check_stack, check_think, check_threads, check_times, single_target,
 };
 
 /// Added to rate x timeout. After a stall of the generator, late sessions are pending together with punctual
@@ -81,7 +81,7 @@ pub fn prepare(mut config: Config) -> Result<Plan, LoadError> {
     let clients: u64 = config.populations.iter().map(|population| u64::from(population.clients())).sum();
     let pending = pending_max(&config, workload.mean_session_length());
     let descriptors = if config.stack == Stack::Kernel { pending + clients } else { 0 };
-    let processes = processes(config.processes, descriptors, limit);
+    let processes = check_shares(&config, processes(config.processes, descriptors, limit))?;
     let lanes = config.threads_in_all().max(processes);
     let has_rate = matches!(config.client, Client::SClient { .. });
     // A higher rate to a public address would have been refused.
@@ -308,6 +308,17 @@ mod tests {
         };
         config.threads = NonZeroU32::new(4).unwrap();
         assert_eq!(prepare(config).unwrap().pending_max(), 100);
+    }
+
+    #[test]
+    fn every_process_has_a_kept_connection() {
+        let mut config = open("http://127.0.0.1:80/", 2_000.0);
+        config.connections = NonZeroU32::new(2);
+        config.processes = Processes::Count(NonZeroU32::new(3).unwrap());
+        let refused = prepare(config.clone()).unwrap_err().to_string();
+        assert_eq!(refused, "--connections 2: expected at least one for each of 3 processes");
+        config.processes = Processes::Count(NonZeroU32::new(2).unwrap());
+        assert_eq!(prepare(config).unwrap().pending_max(), 2);
     }
 
     #[test]

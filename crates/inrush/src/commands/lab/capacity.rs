@@ -16,7 +16,7 @@ use record::capacity::ServerSide;
 use record::{CapacityResult, CapacityVerdict, LoadResult, Manifest, Outcome, Point, Step};
 
 use crate::cli::{CapacityFlags, CapacityOutput};
-use crate::commands::load::{check_cleartext, stop_at_signal};
+use crate::commands::load::{check_cleartext, check_names, stop_at_signal};
 use crate::exit::Exit;
 use crate::output;
 use witness::Witness;
@@ -35,7 +35,9 @@ pub fn run(flags: CapacityFlags) -> Result<(), Exit> {
     let mut config = configuration(&flags);
     // The check comes first: a step that is refused halfway would already have been load.
     config.client = s_client(PerSecond(RATE_UNASKED.0 * 2.0));
-    let (session_length, thinking) = ::load::prepare(config.clone()).map_err(exit)?.session();
+    let plan = ::load::prepare(config.clone()).map_err(exit)?;
+    check_names("--slo", flags.slo.as_slice(), &plan)?;
+    let (session_length, thinking) = plan.session();
     let settings = settings(&config, &flags, slo.as_deref());
     let manifest = Manifest::of_this_machine(RealClock::new().wall(), settings, Some(flags.seed));
     let mut server = Server {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use base::Nanos;
 use record::load::{Agent, Handshakes, Judged};
-use record::{Latency, LoadResult, Outcome, Outcomes, Population, Verdict};
+use record::{Latency, LoadResult, Outcomes, Population, Verdict};
 
 /// A percentile of all requests: `8.65 ms`, `> 4 s` if it falls among the unanswered, `-` if there are no
 /// requests.
@@ -131,12 +131,11 @@ fn named(out: &mut String, result: &LoadResult) -> std::fmt::Result {
     writeln!(
         out,
         "\n{:<20} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "request", "ended", "failed", "p50", "p99", "max"
+        "request", "count", "failed", "p50", "p99", "max"
     )?;
     for (name, requests) in &result.requests {
-        let (all, latency) = (requests.outcomes.total(), &requests.latency_intended_ns);
-        let failed = all - requests.outcomes.get(Outcome::Ok);
-        write!(out, "{name:<20} {all:>9} {failed:>9}")?;
+        let latency = &requests.latency_intended_ns;
+        write!(out, "{name:<20} {:>9} {:>9}", requests.offered(), requests.failed())?;
         let shown = [latency.p50, latency.p99, latency.max].map(|value| quantile(latency, value));
         shown.iter().try_for_each(|shown| write!(out, " {shown:>9}"))?;
         writeln!(out)?;

@@ -12,6 +12,7 @@ use crate::engine::receive::{Ears, Received, receive};
 use crate::engine::wire::transport::Transport;
 use crate::measurement::recorder::Correct;
 use crate::plan::choices::population::Manner;
+use crate::plan::requests::Workload;
 
 /// The bytes that a slow client moves at a time, and the time between two portions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,29 @@ impl Pace {
         let portion = (u128::from(bytes_per_s) * u128::from(STEP.0) / u128::from(Nanos::SECOND.0)).max(1);
         let bytes = portion.min(u128::from(SCRATCH.0)) as u64;
         Pace { bytes: bytes as usize, every: Nanos(bytes * Nanos::SECOND.0 / bytes_per_s) }
+    }
+}
+
+impl<S> Connection<S> {
+    /// Sends what waits in the TLS session, and then at most `most` bytes of the request. Returns the number of bytes that
+    /// have moved.
+    ///
+    /// # Errors
+    /// The connection failed.
+    fn send_portion<T: Transport<Socket = S>>(
+        &mut self,
+        transport: &mut T,
+        workload: &Workload,
+        most: usize,
+    ) -> io::Result<usize> {
+        let waited = self.wire.catch_up(transport)?;
+        if self.rest.is_empty() || self.wire.is_behind() {
+            return Ok(waited);
+        }
+        let bytes = &workload.bytes(self.request, true)[self.rest.clone()];
+        let sent = self.wire.send(transport, &bytes[..bytes.len().min(most)])?;
+        self.rest.start += sent;
+        Ok(waited + sent)
     }
 }
 
@@ -63,27 +87,27 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             Manner::SlowSend { bytes_per_s } => Pace::new(bytes_per_s.get()),
             _ => Pace { bytes: usize::MAX, every: STEP },
         };
-        if !connection.rest.is_empty() {
-            let bytes = &self.settings.workload.bytes(connection.request, true)[connection.rest.clone()];
-            let bytes = &bytes[..bytes.len().min(portion.bytes)];
-            match connection.wire.send(&mut self.transport, bytes) {
-                Ok(0) if now >= connection.heard.saturating_add(self.settings.request_timeout) => {
-                    return self.end(key, Outcome::ResponseTimeout, now);
-                }
-                Ok(0) => {}
-                Ok(sent) => {
-                    connection.rest.start += sent;
-                    connection.heard = now;
-                }
-                Err(_) => return self.end(key, Outcome::Reset, now),
-            }
+        match connection.send_portion(&mut self.transport, self.settings.workload, portion.bytes) {
+            Ok(0) => {}
+            Ok(_) => connection.heard = now,
+            Err(_) => return self.end(key, Outcome::Reset, now),
         }
-        if !connection.rest.is_empty() {
-            // Counted from the planned time, so that a late turn does not slow the pace.
-            let since = connection.wake.min(now);
-            return self.wake_at(key, since + portion.every);
+        let has_more = !connection.rest.is_empty() || connection.wire.is_behind();
+        let awaits_handshake = connection.phase == Phase::Sending && connection.wire.is_handshaking();
+        if !has_more && !awaits_handshake {
+            return self.sent(key, now);
         }
-        self.sent(key, now);
+        let silent_at = match self.manner {
+            // It holds a connection whose server does not greet, too.
+            Manner::Idle { .. } if !has_more => Nanos::MAX,
+            _ => connection.heard.saturating_add(self.settings.request_timeout),
+        };
+        if now >= silent_at {
+            return self.give_up(key, now);
+        }
+        // Counted from the planned time, so that a late turn does not slow the pace.
+        let next = connection.wake.min(now) + portion.every;
+        self.wake_at(key, if has_more { next } else { silent_at });
     }
 
     /// Continues after the last byte has been sent.
@@ -121,11 +145,13 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             Received::Part(_) => connection.heard = now,
             Received::Nothing => {}
         }
+        if connection.phase == Phase::Sending && connection.rest.is_empty() {
+            // The handshake may have ended. The clock alone decides about further portions.
+            return self.send(key, now);
+        }
         let silent_at = connection.heard.saturating_add(self.settings.request_timeout);
         if connection.phase == Phase::Reading && now >= silent_at {
-            let has_it = self.transport.is_acknowledged(&connection.wire.socket);
-            let outcome = if has_it { Outcome::ResponseTimeout } else { Outcome::Dropped };
-            return self.end(key, outcome, now);
+            return self.give_up(key, now);
         }
         match slow {
             Some(pace) => {
@@ -138,6 +164,14 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
             }
             None => {}
         }
+    }
+
+    /// Ends a connection whose server was silent for the request timeout.
+    fn give_up(&mut self, key: Key, now: Nanos) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let has_it = self.transport.is_acknowledged(&connection.wire.socket);
+        let outcome = if has_it { Outcome::ResponseTimeout } else { Outcome::Dropped };
+        self.end(key, outcome, now);
     }
 
     /// Handles a complete reply. A server may time out or refuse a request before all of it was sent.
@@ -184,10 +218,14 @@ impl<C: Clock, T: Transport> Holders<'_, C, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
-    use crate::engine::scripted::{Scripted, plan};
+    use crate::engine::scripted::identity::identity;
+    use crate::engine::scripted::{Peer, Scripted, plan};
     use crate::engine::settings::Settings;
     use crate::engine::time::schedule::Schedule;
+    use crate::plan::choices::population::Population;
     use crate::plan::choices::tls::Trust;
     use crate::plan::terms::draws::Draws;
     use proptest::prelude::*;
@@ -210,6 +248,79 @@ mod tests {
         holders.connected(key, Nanos::ZERO);
         assert_eq!((holders.pending, holders.connections.len()), (0, 0));
         assert_eq!(holders.metrics.ledger.all().outcomes().get(Outcome::Reset), 1);
+    }
+
+    /// The server's turn of a TLS connection: returns the content that it has received.
+    fn answer_tls(server: &mut rustls::ServerConnection, peer: &mut Peer) -> Vec<u8> {
+        let (heard, mut content) = (std::mem::take(&mut peer.heard), Vec::new());
+        let mut bytes = &heard[..];
+        while !bytes.is_empty() {
+            server.read_tls(&mut bytes).unwrap();
+            server.process_new_packets().unwrap();
+            // It ends with the bytes that are there.
+            let _ = server.reader().read_to_end(&mut content);
+        }
+        let mut said = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut said).unwrap();
+        }
+        peer.says = said.leak();
+        content
+    }
+
+    #[test]
+    fn slow_readers_send_the_rest_of_a_request_over_tls() {
+        let plan = plan(|config| {
+            config.urls = vec!["https://127.0.0.1/".parse().unwrap()];
+            config.tls.trust = Trust::Anybody;
+            config.form.body = Some("x".repeat(100_000).parse().unwrap());
+        });
+        let server = Scripted::new();
+        let (clock, start, settings) = (server.clock.clone(), server.clock.now(), Settings::of(&plan));
+        let slow: Population = "slow-read:1,1KiB/s".parse().unwrap();
+        let (manner, schedule) = (slow.manner, Schedule::closed(1, Nanos::ZERO));
+        let mut holders =
+            Holders::new(clock, start, settings, manner, schedule, Draws::new(1), server.clone());
+        holders.begin_those_due(Nanos::ZERO);
+        let key = holders.connections.keys().next().unwrap();
+        holders.connected(key, Nanos::ZERO);
+        let mut tls = rustls::ServerConnection::new(identity().config).unwrap();
+        let mut content = Vec::new();
+        while tls.is_handshaking() {
+            content.extend(answer_tls(&mut tls, &mut server.peer(0)));
+            server.peer(0).room = 20_000;
+            holders.read(key, Nanos::ZERO);
+        }
+        let connection = holders.connections.get(key).unwrap();
+        assert_eq!((connection.phase, connection.wire.is_behind()), (Phase::Sending, true));
+        server.peer(0).room = usize::MAX;
+        holders.wake_those_due(STEP);
+        content.extend(answer_tls(&mut tls, &mut server.peer(0)));
+        let connection = holders.connections.get(key).unwrap();
+        assert_eq!((connection.phase, connection.sent), (Phase::Reading, STEP));
+        assert_eq!(content.len(), plan.workload.bytes(connection.request, true).len());
+    }
+
+    #[test]
+    fn a_server_that_never_greets_over_tls_is_given_up() {
+        let plan = plan(|config| {
+            config.urls = vec!["https://127.0.0.1/".parse().unwrap()];
+            config.tls.trust = Trust::Anybody;
+        });
+        for (population, timeouts) in [("slow-read:1,1KiB/s", 1), ("idle:1,half-request", 0), ("idle:1", 0)] {
+            let server = Scripted::new();
+            let (clock, start, settings) = (server.clock.clone(), server.clock.now(), Settings::of(&plan));
+            let population: Population = population.parse().unwrap();
+            let (manner, schedule) = (population.manner, Schedule::closed(1, Nanos::ZERO));
+            let mut holders =
+                Holders::new(clock, start, settings, manner, schedule, Draws::new(1), server.clone());
+            holders.begin_those_due(Nanos::ZERO);
+            let key = holders.connections.keys().next().unwrap();
+            holders.connected(key, Nanos::ZERO);
+            holders.wake_those_due(plan.config.request_timeout);
+            let ended = holders.metrics.ledger.all().outcomes().get(Outcome::ResponseTimeout);
+            assert_eq!(ended, timeouts, "{population}");
+        }
     }
 
     #[test]

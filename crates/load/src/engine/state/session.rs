@@ -122,7 +122,7 @@ impl<S> Connection<S> {
         let Some(mut detour) = session.detour.take() else { return false };
         let cookies = session.story.as_mut().and_then(|story| story.cookies_of_redirect(status, is_secure));
         let original = session.request_bytes(settings.workload, false);
-        let follows = detour.follow_redirect(status, original, is_secure, cookies.as_deref());
+        let follows = detour.follow_redirect(status, original, is_secure, cookies.as_ref());
         session.detour = Some(detour);
         if follows {
             self.hasher = settings.expected.hasher();

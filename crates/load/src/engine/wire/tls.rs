@@ -77,12 +77,12 @@ impl TlsConnection {
         Ok(bytes.len())
     }
 
-    /// Sends the waiting bytes.
+    /// Sends the waiting bytes, and returns the number of bytes that the transport has taken.
     ///
     /// # Errors
     /// The transport's errors, except a lack of room.
-    pub(crate) fn flush<T: Transport>(&mut self, transport: &mut T, socket: &T::Socket) -> io::Result<()> {
-        self.session.as_mut().map_or(Ok(()), |session| flush(session, transport, socket))
+    pub(crate) fn flush<T: Transport>(&mut self, transport: &mut T, socket: &T::Socket) -> io::Result<usize> {
+        self.session.as_mut().map_or(Ok(0), |session| flush(session, transport, socket))
     }
 
     /// Receives the plaintext of one read of the transport; empty at the end.
@@ -137,14 +137,15 @@ fn flush<T: Transport>(
     session: &mut ClientConnection,
     transport: &mut T,
     socket: &T::Socket,
-) -> io::Result<()> {
+) -> io::Result<usize> {
+    let mut sent = 0;
     while session.wants_write() {
         match session.write_tls(&mut Outlet(transport, socket)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            written => written.map(drop)?,
+            written => sent += written?,
         }
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// Returns true if the server has none of the protocols that the client offers.

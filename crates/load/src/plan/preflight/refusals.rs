@@ -147,6 +147,17 @@ pub(super) fn check_connections(config: &Config, workload: &Workload) -> Result<
     Err(LoadError::Connections { connections, why })
 }
 
+/// Refuses more processes than connections that requests share: each process has one at least. Returns their number.
+pub(super) fn check_shares(config: &Config, processes: u32) -> Result<u32, LoadError> {
+    match config.connections.filter(|connections| processes > connections.get()) {
+        None => Ok(processes),
+        Some(connections) => {
+            let why = format!("expected at least one for each of {processes} processes");
+            Err(LoadError::Connections { connections, why })
+        }
+    }
+}
+
 /// Refuses settings that HTTP/2 does not support.
 pub(super) fn check_http2(config: &Config) -> Result<(), LoadError> {
     if config.streams.is_none() {

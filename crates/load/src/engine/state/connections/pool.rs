@@ -8,8 +8,8 @@
 //!
 //! Each arrival of the schedule is one request. The first N open a connection each; later ones take the connection that
 //! has been idle for longest. A connection that the server closes is opened again by the next request that is due, and
-//! counts as one more attempt. A request that finds no connection within its timeout ends as a response timeout, because
-//! the server has kept all of them busy.
+//! counts as one more attempt. While requests wait, later ones wait behind them. A request that finds no connection within
+//! its timeout ends as a response timeout, because the server has kept all of them busy.
 //!
 //! Over HTTP/2 a connection carries several requests, and is idle here while it has room for another stream. Requests
 //! take such connections in turn. A connection with GOAWAY counts among the N until its streams have ended.
@@ -36,8 +36,15 @@ pub(in crate::engine) struct Pool {
     most: usize,
     /// Connections without a request, the longest idle first.
     idle: VecDeque<Key>,
-    /// Requests that are due, the longest overdue first.
-    waiting: VecDeque<Session>,
+    /// Requests that are due, in the order in which they fell due.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A request that waits for a connection.
+struct Waiting {
+    session: Session,
+    /// The start of its wait: its due time, or for a retry the time at which it was offered again.
+    since: Nanos,
 }
 
 impl Pool {
@@ -53,12 +60,17 @@ impl Pool {
 
     /// The time at which the request that waits for longest is given up.
     pub fn first_due(&self, timeout: Nanos) -> Option<Nanos> {
-        self.waiting.front().map(|session| session.intended.saturating_add(timeout))
+        self.waiting.front().map(|waiting| waiting.since.saturating_add(timeout))
     }
 
     /// Removes the requests that wait.
-    pub fn take_waiting(&mut self) -> VecDeque<Session> {
-        std::mem::take(&mut self.waiting)
+    pub fn take_waiting(&mut self) -> impl Iterator<Item = Session> + use<> {
+        std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.session)
+    }
+
+    /// Removes the request that waits for longest.
+    fn next_waiting(&mut self) -> Option<Session> {
+        self.waiting.pop_front().map(|waiting| waiting.session)
     }
 }
 
@@ -67,19 +79,24 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     pub(in crate::engine) fn assign(&mut self, session: Session, now: Nanos) -> bool {
         let open = self.connections.len();
         let Some(pool) = &mut self.pool else { return self.connect(session, now) };
-        if open < pool.most {
-            return self.connect(session, now);
-        }
-        if let Some(key) = self.take_idle() {
-            self.begin(key, session, now);
-            return true;
+        // A place that has just become free belongs to those that wait.
+        if pool.waiting.is_empty() {
+            if open < pool.most {
+                return self.connect(session, now);
+            }
+            if let Some(key) = self.take_idle() {
+                self.begin(key, session, now);
+                return true;
+            }
         }
         let Some(pool) = &mut self.pool else { return false };
         if pool.waiting.len() == WAITING_MAX {
             self.end_session(session, Outcome::NoTime, now);
             return false;
         }
-        pool.waiting.push_back(session);
+        // The wait of a retry is not that of the first attempt, whose due time is the intended one.
+        let since = if session.retries > 0 { now } else { session.intended };
+        pool.waiting.push_back(Waiting { session, since });
         true
     }
 
@@ -118,19 +135,29 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             return;
         }
         let (Some(pool), Some(connection)) = (&mut self.pool, self.connections.get_mut(key)) else { return };
-        match pool.waiting.pop_front() {
+        match pool.next_waiting() {
             Some(session) => self.begin(key, session, now),
             None => {
                 connection.phase = Phase::Idle;
-                pool.idle.push_back(key);
+                self.put_idle(key);
             }
         }
+    }
+
+    /// Puts a connection behind those that are idle already.
+    fn put_idle(&mut self, key: Key) {
+        let Some(pool) = &mut self.pool else { return };
+        // A pool with room for more connections takes no key out, so closed connections would fill the queue.
+        if pool.idle.len() >= 2 * pool.most {
+            pool.idle.retain(|key| self.connections.get(*key).is_some());
+        }
+        pool.idle.push_back(key);
     }
 
     /// Begins requests that wait on a connection over HTTP/2, as far as it has room.
     pub(in crate::engine) fn share(&mut self, key: Key, now: Nanos) {
         while self.has_room(key) {
-            let Some(session) = self.pool.as_mut().and_then(|pool| pool.waiting.pop_front()) else { break };
+            let Some(session) = self.pool.as_mut().and_then(Pool::next_waiting) else { break };
             let Some(connection) = self.connections.get_mut(key) else { return };
             connection.take_request(session);
             self.begin_streams(key, now);
@@ -140,10 +167,10 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
     /// Notes that a connection over HTTP/2 has room for another request.
     pub(in crate::engine) fn offer_room(&mut self, key: Key) {
         let has_room = self.has_room(key);
-        let (Some(pool), Some(connection)) = (&mut self.pool, self.connections.get_mut(key)) else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
         if let Some(http2) = connection.http2.as_mut().filter(|http2| has_room && !http2.is_idle) {
             http2.is_idle = true;
-            pool.idle.push_back(key);
+            self.put_idle(key);
         }
     }
 
@@ -163,7 +190,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
             if !is_overdue && self.connections.len() >= pool.most {
                 return;
             }
-            let Some(session) = pool.waiting.pop_front() else { return };
+            let Some(session) = pool.next_waiting() else { return };
             if is_overdue {
                 self.end_session(session, Outcome::ResponseTimeout, now);
             } else {
@@ -184,24 +211,35 @@ mod tests {
     use crate::plan::Plan;
     use crate::plan::choices::arrivals::{Lane, Process};
     use crate::plan::choices::tempo::Tempo;
-    use crate::plan::config::{Client, Sockets};
+    use crate::plan::config::{Client, Config, Sockets};
 
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
     /// A request every millisecond over two connections.
     fn sharing() -> Plan {
+        sharing_at(1_000.0, 2, |_| {})
+    }
+
+    /// Requests at this rate over this number of connections, as `change` changes the plan.
+    fn sharing_at(rate: f64, connections: u32, change: impl FnOnce(&mut Config)) -> Plan {
         plan(|config| {
-            let (rate, arrivals) = (PerSecond(1_000.0), Process::constant());
+            let (rate, arrivals) = (PerSecond(rate), Process::constant());
             config.client = Client::SClient { rate, arrivals, sockets: Sockets::Auto };
-            config.connections = NonZeroU32::new(2);
+            config.connections = NonZeroU32::new(connections);
+            change(config);
         })
     }
 
     fn schedule(plan: &Plan) -> Schedule {
+        let Client::SClient { rate, arrivals, .. } = &plan.config.client else { panic!("it has a rate") };
         let lane = Lane { index: 0, count: 1 };
-        let until = plan.config.window().until;
-        let arrivals = Process::constant().arrivals(PerSecond(1_000.0), until, lane, plan.config.seed);
+        let arrivals = arrivals.arrivals(*rate, plan.config.window().until, lane, plan.config.seed);
         Schedule::open(arrivals, Tempo::up_to(1.0))
+    }
+
+    /// The number of requests that a connection has carried.
+    fn requests_heard(server: &Scripted, connection: usize) -> usize {
+        server.peer(connection).heard.windows(4).filter(|end| end == b"\r\n\r\n").count()
     }
 
     #[test]
@@ -219,7 +257,7 @@ mod tests {
         server.peer(0).says = OK;
         engine.exchange_ready(keys[0]);
         assert_eq!(engine.pool.as_ref().unwrap().waiting(), 1, "the reply freed a connection");
-        assert!(server.peer(0).heard.windows(4).filter(|end| end == b"\r\n\r\n").count() == 2);
+        assert_eq!(requests_heard(&server, 0), 2);
         server.clock.advance(Nanos::from_millis(10));
         server.peer(0).says = OK;
         engine.exchange_ready(keys[0]);
@@ -245,6 +283,75 @@ mod tests {
         assert_eq!((engine.connections.len(), engine.metrics.connections.attempted), (1, 2));
     }
 
+    /// The server refuses the first request, and then takes its time with the second one. The retry is due meanwhile, later
+    /// than a request timeout after the first attempt.
+    #[test]
+    fn a_waiting_retry_has_a_request_timeout_of_its_own() {
+        let plan = sharing_at(10.0, 1, |config| {
+            config.retry = "fixed:150ms,3".parse().unwrap();
+            config.request_timeout = Nanos::from_millis(100);
+        });
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
+        engine.start_sessions(Nanos::ZERO);
+        let key = engine.connections.keys()[0];
+        engine.connect_ready(key);
+        server.peer(0).says = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+        engine.exchange_ready(key);
+        server.clock.advance(Nanos::from_millis(100));
+        engine.start_sessions(engine.clock.now());
+        server.clock.advance(Nanos::from_millis(50));
+        let now = engine.clock.now();
+        engine.start_retries(now);
+        engine.refill(now);
+        let pool = engine.pool.as_ref().unwrap();
+        assert_eq!(pool.waiting(), 1, "{:?}", engine.metrics.ledger.all().outcomes());
+        assert_eq!(pool.first_due(plan.config.request_timeout), Some(Nanos::from_millis(250)));
+        server.peer(0).says = OK;
+        engine.exchange_ready(key);
+        assert_eq!(requests_heard(&server, 0), 3, "the retry was sent");
+    }
+
+    #[test]
+    fn newcomers_do_not_overtake_those_that_wait() {
+        let plan = sharing();
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
+        server.clock.advance(Nanos::from_micros(3_500));
+        engine.start_sessions(engine.clock.now());
+        let key = engine.connections.keys()[0];
+        engine.connect_ready(key);
+        server.peer(0).says = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        engine.exchange_ready(key);
+        server.clock.advance(Nanos::MILLISECOND);
+        engine.start_sessions(engine.clock.now());
+        assert_eq!((engine.connections.len(), engine.pool.as_ref().unwrap().waiting()), (1, 3));
+        engine.refill(engine.clock.now());
+        let keys = engine.connections.keys();
+        let due = keys.iter().map(|key| engine.connections.get(*key).unwrap().session.intended);
+        assert!(due.eq([2, 1].map(Nanos::from_millis)), "the request due at 2 ms has the place");
+    }
+
+    #[test]
+    fn connections_that_the_server_closes_while_idle_are_forgotten() {
+        let plan = sharing();
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
+        for connection in 0..100 {
+            engine.start_sessions(engine.clock.now());
+            let key = engine.connections.keys()[0];
+            engine.connect_ready(key);
+            server.peer(connection).says = OK;
+            engine.exchange_ready(key);
+            server.peer(connection).is_reset = true;
+            engine.exchange_ready(key);
+            assert_eq!(engine.connections.len(), 0);
+            server.clock.advance(Nanos::MILLISECOND);
+        }
+        let queue = engine.pool.as_ref().unwrap().idle.len();
+        assert!(queue <= 4, "{queue} keys for two connections");
+    }
+
     /// Frames of a server: SETTINGS, a whole reply on stream 1, and GOAWAY after stream 3 (RFC 9113, 4.1).
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
     const REPLY_1: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88];
@@ -254,11 +361,7 @@ mod tests {
 
     /// A request every millisecond over one connection, with two streams at once.
     fn sharing_streams() -> Plan {
-        plan(|config| {
-            let (rate, arrivals) = (PerSecond(1_000.0), Process::constant());
-            config.client = Client::SClient { rate, arrivals, sockets: Sockets::Auto };
-            (config.connections, config.streams) = (NonZeroU32::new(1), NonZeroU32::new(2));
-        })
+        sharing_at(1_000.0, 1, |config| config.streams = NonZeroU32::new(2))
     }
 
     #[test]

@@ -16,6 +16,15 @@ const HOPS_MAX: u32 = 10;
 /// Fields of a request's content, which goes with it.
 const CONTENT_FIELDS: [&str; 3] = ["content-length", "content-type", "content-encoding"];
 
+/// The values of the Cookie field that a session's jar writes; empty without cookies.
+#[derive(Clone, Debug)]
+pub(crate) struct JarCookies {
+    /// The value in the request that is redirected.
+    pub before: String,
+    /// The value in the request that follows the redirect.
+    pub after: String,
+}
+
 /// The redirects of the request under way.
 #[derive(Debug, Default)]
 pub(crate) struct Detour {
@@ -47,14 +56,14 @@ impl Detour {
         *self = Detour::default();
     }
 
-    /// Follows the reply to a request, which was `original` before its first redirect. `cookies` is the value of the Cookie
-    /// field from now on; `None` keeps the field. Returns false for a reply that is no redirect, or that is not followed.
+    /// Follows the reply to a request, which was `original` before its first redirect. `cookies` are those of the session's
+    /// jar; the user's own fields stay. Returns false for a reply that is no redirect, or that is not followed.
     pub fn follow_redirect(
         &mut self,
         status: u16,
         original: &[u8],
         is_secure: bool,
-        cookies: Option<&str>,
+        cookies: Option<&JarCookies>,
     ) -> bool {
         let Some(location) = self.location.take().filter(|_| self.hops < HOPS_MAX) else { return false };
         let request = self.request().unwrap_or(original);
@@ -75,7 +84,7 @@ fn redirected(
     status: u16,
     location: &str,
     is_secure: bool,
-    cookies: Option<&str>,
+    cookies: Option<&JarCookies>,
 ) -> Option<Vec<u8>> {
     let end = request.windows(4).position(|four| four == b"\r\n\r\n")?;
     let (head, content) = (std::str::from_utf8(&request[..end]).ok()?, &request[end + 4..]);
@@ -93,17 +102,21 @@ fn redirected(
         _ => return None,
     };
     let method = if becomes_get { "GET" } else { method };
+    let lines: Vec<&str> = head.split("\r\n").collect();
+    // The jar's field comes behind those of the user, which may have the same value.
+    let written = cookies.filter(|cookies| !cookies.before.is_empty());
+    let written = written.map(|cookies| format!("Cookie: {}", cookies.before));
+    let of_jar = written.and_then(|field| lines.iter().rposition(|line| *line == field));
     let mut made = format!("{method} {target} {version}\r\n");
-    for line in head.split("\r\n") {
-        let leaves = (becomes_get && CONTENT_FIELDS.iter().any(|name| is(line, name)))
-            || (cookies.is_some() && is(line, "Cookie"));
-        if !leaves {
+    for (number, line) in lines.into_iter().enumerate() {
+        let is_of_content = CONTENT_FIELDS.iter().any(|name| is(line, name));
+        if !(becomes_get && is_of_content) && of_jar != Some(number) {
             made += line;
             made += "\r\n";
         }
     }
-    if let Some(cookies) = cookies.filter(|cookies| !cookies.is_empty()) {
-        made += &format!("Cookie: {cookies}\r\n");
+    if let Some(JarCookies { after, .. }) = cookies.filter(|cookies| !cookies.after.is_empty()) {
+        made += &format!("Cookie: {after}\r\n");
     }
     made += "\r\n";
     let mut made = made.into_bytes();
@@ -166,13 +179,17 @@ mod tests {
     const POST: &[u8] =
         b"POST /a/b?c HTTP/1.1\r\nHost: h:80\r\nContent-Type: x/y\r\nCookie: a=1\r\nContent-Length: 2\r\n\r\nhi";
 
-    fn after(status: u16, location: &str, cookies: Option<&str>) -> Option<String> {
+    fn after(status: u16, location: &str, cookies: Option<&JarCookies>) -> Option<String> {
         let mut detour = Detour::default();
         detour
             .read_part(Part::Head(format!("HTTP/1.1 {status} X\r\nlocation: {location}\r\n\r\n").as_bytes()));
         detour
             .follow_redirect(status, POST, false, cookies)
             .then(|| String::from_utf8(detour.request.clone()).unwrap())
+    }
+
+    fn jar(before: &str, after: &str) -> JarCookies {
+        JarCookies { before: before.to_owned(), after: after.to_owned() }
     }
 
     #[test]
@@ -186,9 +203,21 @@ mod tests {
             assert_eq!(after(status, "/d", None).unwrap(), kept);
         }
         assert_eq!(after(304, "/d", None), None);
-        assert!(
-            after(303, "/d", Some("b=2; c=3")).unwrap().ends_with("Host: h:80\r\nCookie: b=2; c=3\r\n\r\n")
-        );
+        let renewed = after(303, "/d", Some(&jar("a=1", "b=2; c=3"))).unwrap();
+        assert!(renewed.ends_with("Host: h:80\r\nCookie: b=2; c=3\r\n\r\n"), "{renewed}");
+    }
+
+    #[test]
+    fn only_the_cookies_of_the_jar_are_replaced() {
+        let own = "GET /d HTTP/1.1\r\nHost: h:80\r\nCookie: a=1\r\n";
+        for (before, now, jars) in
+            [("", "", ""), ("", "b=2", "Cookie: b=2\r\n"), ("c=3", "b=2", "Cookie: b=2\r\n")]
+        {
+            assert_eq!(after(303, "/d", Some(&jar(before, now))).unwrap(), format!("{own}{jars}\r\n"));
+        }
+        let both = b"GET / HTTP/1.1\r\nHost: h:80\r\nCookie: a=1\r\nCookie: a=1\r\n\r\n";
+        let made = redirected(both, 302, "/d", false, Some(&jar("a=1", "b=2"))).unwrap();
+        assert_eq!(String::from_utf8(made).unwrap(), format!("{own}Cookie: b=2\r\n\r\n"));
     }
 
     #[test]

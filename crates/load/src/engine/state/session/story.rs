@@ -8,6 +8,7 @@ mod jar;
 use base::WallTime;
 use http1::client::{Part, field};
 
+use crate::engine::state::session::detour::JarCookies;
 use crate::plan::choices::workload::Capture;
 use crate::plan::requests::{RequestId, Script, Step, Values};
 use crate::plan::terms::draws::Draws;
@@ -98,12 +99,13 @@ impl Story {
         }
     }
 
-    /// Takes the cookies of a redirect, and returns the value of the Cookie field for the request that follows it; `None`
-    /// without a jar, or for another reply.
-    pub fn cookies_of_redirect(&mut self, status: u16, is_secure: bool) -> Option<String> {
+    /// Takes the cookies of a redirect, and returns those of the requests before and after it; `None` without a jar, or for
+    /// another reply.
+    pub fn cookies_of_redirect(&mut self, status: u16, is_secure: bool) -> Option<JarCookies> {
         let jar = self.jar.as_mut().filter(|_| (300..400).contains(&status))?;
+        let before = jar.field(is_secure);
         jar.take(&self.head);
-        Some(jar.field(is_secure))
+        Some(JarCookies { before, after: jar.field(is_secure) })
     }
 
     /// Takes cookies and values from a complete reply. Returns false if it lacks a value for later requests, or the text

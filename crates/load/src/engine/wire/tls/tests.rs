@@ -1,8 +1,5 @@
 //! Tests of one connection's TLS over a socket pair.
 
-#[path = "../../../../tests/engine/identity.rs"]
-mod identity;
-
 use super::*;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -10,9 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use identity::{Identity, identity, identity_with};
 use rustls::{NamedGroup, ServerConnection, StreamOwned};
 
+use crate::engine::scripted::identity::{Identity, identity, identity_with};
 use crate::engine::wire::transport::KernelSockets;
 use crate::engine::wire::transport::sources::Sources;
 use crate::plan::choices::tls::{KeyExchange, TlsOptions, TlsVersion, Trust};
