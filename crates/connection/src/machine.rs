@@ -273,7 +273,15 @@ impl Machine {
             lent.counts.tls_handshakes_timed_out += 1;
             return self.http.abort(&mut lent.http());
         }
+        let was_sending = self.http.wants() == Wants::Transmit;
         self.http.expire(&mut lent.http());
+        // A response that is cut off ends without `close_notify`.
+        if was_sending
+            && self.http.wants() == Wants::Close
+            && let Tls::Layer(layer) = &mut self.tls
+        {
+            layer.alert = Alert::Settled;
+        }
     }
 
     /// Takes bytes that the peer sent.

@@ -123,8 +123,10 @@ pub fn send<S: SocketService>(
     machine: &mut Machine,
     lent: &mut Lent<'_, S>,
 ) -> Moved {
-    match machine.tls {
+    match &machine.tls {
         Tls::Plain | Tls::Awaited(_) => send_plain(socket, machine, lent),
+        // HTTP was cut off, so it counts no more output, and the records that wait are of no use.
+        Tls::Layer(layer) if layer.owed > 0 && machine.http.wants() == Wants::Close => Moved::AsFarAsPossible,
         Tls::Layer(_) => enciphered::send(socket, machine, lent),
     }
 }
@@ -244,6 +246,7 @@ mod tests {
     use base::{Nanos, WallTime};
     use http_semantics::server::{Buffers, Context, Counts, Settings};
     use http_semantics::{Body, FileRange, HttpDate, Request, Response, Service, Status};
+    use tls::Sessions;
 
     use super::*;
     use crate::clients::Admission;
@@ -253,10 +256,10 @@ mod tests {
 
     /// More than a socket's buffer holds.
     const CONTENT_BYTES: usize = 1 << 20;
-    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+    pub(super) const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
 
     /// Answers with bytes, and `/cold` with a file that is not in memory.
-    struct Large;
+    pub(super) struct Large;
 
     impl Service for Large {
         type File = Arc<OwnedFd>;
@@ -291,29 +294,43 @@ mod tests {
         assert_eq!(ended_by(Errno::CONNRESET), Some(Moved::Broken));
     }
 
-    /// A connection whose client and turns are the test's.
-    struct Bench {
-        client: UnixStream,
+    /// A connection whose client, turns and time are the test's.
+    pub(super) struct Bench {
+        pub(super) client: UnixStream,
         server: UnixStream,
-        machine: Machine,
+        pub(super) machine: Machine,
         settings: LiveSettings,
         counts: Counts,
         scratch: Vec<u8>,
+        pub(super) now: Nanos,
     }
 
     impl Bench {
         fn new() -> Bench {
+            Bench::with_tls(None)
+        }
+
+        pub(super) fn with_tls(sessions: Option<Sessions>) -> Bench {
             let (client, server) = UnixStream::pair().unwrap();
             client.set_nonblocking(true).unwrap();
             server.set_nonblocking(true).unwrap();
-            let settings = LiveSettings::new(Settings::default());
+            let settings = LiveSettings::new(Settings::default()).with_tls(sessions, &[]);
             let socket = server.try_clone().unwrap().into();
-            let machine = Machine::new(&socket, None, Nanos::ZERO, Admission::Free, &settings);
-            Bench { client, server, machine, settings, counts: Counts::default(), scratch: vec![0; 4096] }
+            let (now, counts) = (Nanos::ZERO, Counts::default());
+            let machine = Machine::new(&socket, None, now, Admission::Free, &settings);
+            Bench { client, server, machine, settings, counts, scratch: vec![0; 4096], now }
         }
 
         /// A turn under edges.
-        fn turn(&mut self, readable: bool) -> Moved {
+        pub(super) fn turn(&mut self, readable: bool) -> Moved {
+            self.lending(|socket, machine, lent| move_bytes(socket, machine, lent, readable, Trigger::Edge))
+        }
+
+        /// Lends the machine what it borrows for a turn.
+        pub(super) fn lending<R>(
+            &mut self,
+            act: impl FnOnce(BorrowedFd<'_>, &mut Machine, &mut Lent<'_, Large>) -> R,
+        ) -> R {
             let context = Context {
                 service: &mut Large,
                 settings: &self.settings,
@@ -322,12 +339,12 @@ mod tests {
                 counts: &mut self.counts,
                 log: None,
                 client: None,
-                now: Nanos::ZERO,
+                now: self.now,
             };
             let (counts, http2) = (&mut PeerCounts::default(), &mut http2::Counts::default());
             let custody = self.settings.custody();
             let mut lent = Lent { context, scratch: &mut self.scratch, counts, http2, custody };
-            move_bytes(self.server.as_fd(), &mut self.machine, &mut lent, readable, Trigger::Edge)
+            act(self.server.as_fd(), &mut self.machine, &mut lent)
         }
     }
 

@@ -200,8 +200,8 @@ impl<F> Connection<F> {
         self.update_stage(cx);
     }
 
-    /// The action that this connection wants from its driver. Never [`Wants::Resume`]: it goes on receiving. It wants
-    /// [`Wants::Pause`] only after the client's end, when nothing is left to receive.
+    /// The action that this connection wants from its driver. It wants [`Wants::Resume`] and [`Wants::Pause`] only after the
+    /// client's end, when nothing is left to receive.
     pub fn wants(&self) -> Wants {
         match self.stage {
             Stage::Closed => Wants::Close,
@@ -209,6 +209,7 @@ impl<F> Connection<F> {
             Stage::Lingering => Wants::Receive,
             Stage::Open | Stage::Last if self.has_output() => Wants::Transmit,
             Stage::Open | Stage::Last if self.peer_ended && self.pace_due < Nanos::MAX => Wants::Pause,
+            Stage::Open | Stage::Last if self.peer_ended && self.is_deferred() => Wants::Resume,
             Stage::Open | Stage::Last => Wants::Receive,
         }
     }
@@ -216,7 +217,7 @@ impl<F> Connection<F> {
     /// True if bytes may be received now, even while output waits.
     pub fn may_receive(&self, settings: &Settings) -> bool {
         let has_room = self.out.len() - self.sent < 2 * settings.limits.outbox_bytes;
-        has_room && !matches!(self.wants(), Wants::Close | Wants::Pause)
+        has_room && !matches!(self.wants(), Wants::Close | Wants::Pause | Wants::Resume)
     }
 
     /// True if an answer is pending, so that [`Connection::resume`] is to be called.

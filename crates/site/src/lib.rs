@@ -22,7 +22,7 @@
 //!   with the file alone.
 //!
 //! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]. A hit makes no system call,
-//! decodes nothing, allocates nothing and looks at no rule. While descriptors are exhausted, cached files are served as last
+//! decodes nothing, allocates nothing and looks at no rule but those about more of the request than its path. While descriptors are exhausted, cached files are served as last
 //! seen.
 //!
 //! The modules besides these: `answer` has the steps from a request to a stored form, [`compress`] among them, and
@@ -96,6 +96,8 @@ pub struct Options {
     /// Serves nobody, but makes the kernel fetch files: the rules about networks and passwords do not apply, and nothing
     /// is compressed.
     pub fetches_only: bool,
+    /// Leaves out redirects, because another process has asked them.
+    pub skips_redirects: bool,
     /// Compresses files for all loops.
     pub compressor: Compressor,
     /// The passwords that the rules name.
@@ -113,6 +115,7 @@ impl Default for Options {
         Options {
             rules: LiveRules::default(),
             fetches_only: false,
+            skips_redirects: false,
             compressor: Compressor::default(),
             logins: auth::Logins::default(),
             show_dot_files: false,

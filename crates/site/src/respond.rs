@@ -121,10 +121,11 @@ pub(crate) fn remove_slash(canonical: &str, target: &str) -> Response<File> {
 /// The response of a rule, at the pace of its path.
 pub(crate) fn fixed(rule: &Fixed, pace: Option<Pace>) -> Response<File> {
     let text = rule.text.as_ref().map(|text| Body::Bytes(Bytes::copy_from_slice(text.as_bytes())));
-    let plain = if rule.status.is_bodiless() {
-        answer(rule.status, Bytes::new(), Body::Absent)
-    } else {
-        Response::error(rule.status)
+    let plain = match rule.status {
+        status if status.is_bodiless() => answer(status, Bytes::new(), Body::Absent),
+        // RFC 9110, 15.5.6. Rules decide on GET and HEAD alone.
+        Status::METHOD_NOT_ALLOWED => page(rule.status, "Allow: OPTIONS\r\n"),
+        status => Response::error(status),
     };
     Response { body: text.unwrap_or(plain.body.clone()), pace, ..plain }
 }

@@ -6,7 +6,8 @@
 //! A rule sees only canonical paths ([`crate::path`]), so no spelling of a path evades it. The rules are asked in this
 //! order: redirects ([`Redirect`]), fixed responses ([`Fixed`]), networks ([`Access`]), passwords ([`Auth`]). The first
 //! that matches decides, but of the rules about passwords, of the header rules ([`HeaderRule`]) with one name, and of the
-//! paces ([`PaceRule`]), the last does. Then comes the file, or an error with its page ([`ErrorPage`]).
+//! paces ([`PaceRule`]), the last does. Then comes the file, or an error with its page ([`ErrorPage`]). Where addresses end
+//! without a slash ([`Slashes::Remove`]), rules about networks and passwords see the path of a folder with its slash too.
 //!
 //! Invariants: a `Location` has only printable ASCII. Its host is the host that the rule names, or none. A
 //! header line has no control character, and its name is none of those that the server decides about.
@@ -211,20 +212,20 @@ impl Rules {
 
     /// Tells whether a client may ask for a canonical path.
     pub(crate) fn allow(&self, path: &str, client: Option<IpAddr>) -> bool {
-        Access::allow(&self.access, path, client)
+        Access::allow(&self.access, path, self.slashes, client)
     }
 
     /// The passwords of a canonical path.
     pub(crate) fn auth(&self, path: &str) -> Option<&Auth> {
-        self.auths.iter().rev().find(|rule| rule.is_about(path))
+        self.auths.iter().rev().find(|rule| rule.is_about(path, self.slashes))
     }
 
     /// Tells whether the answer to a canonical path may depend on more of the request than its path. `is_secure` tells
     /// whether it came over TLS.
     pub(crate) fn are_about_requests(&self, path: &str, is_secure: bool) -> bool {
-        self.access.iter().any(|rule| rule.is_about(path))
-            || self.auths.iter().any(|rule| rule.is_about(path))
-            || !is_secure && self.redirects.iter().any(|rule| rule.is_about_plain(path))
+        self.access.iter().any(|rule| rule.is_about(path, self.slashes))
+            || self.auths.iter().any(|rule| rule.is_about(path, self.slashes))
+            || self.redirects.iter().any(|rule| rule.is_about_requests(path, is_secure))
     }
 
     /// The canonical paths of error pages and the fallback that a redirect or a fixed response matches.

@@ -154,3 +154,123 @@ fn read(range: &FileRange<Arc<OwnedFd>>, count: usize, scratch: &mut [u8]) -> Re
     let count = count.min(scratch.len());
     rustix::io::pread(&*range.file, &mut scratch[..count], range.offset)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read;
+
+    use http_semantics::server::Wants;
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use tls::{Files, Material, Sessions};
+
+    use super::super::end;
+    use super::super::tests::{Bench, REQUEST};
+    use super::*;
+    use crate::simulation::http2_requests;
+
+    /// Bytes that a client takes at once: some records of several.
+    const SOME_BYTES: usize = 64 * 1024;
+
+    /// A connection over TLS, and its client.
+    struct Secured {
+        bench: Bench,
+        client: ClientConnection,
+        /// `close_notify` has come.
+        ended_well: bool,
+    }
+
+    impl Secured {
+        /// The handshake is complete.
+        fn new(protocol: &str) -> Secured {
+            let folder = tempfile::tempdir().unwrap();
+            let files = Files {
+                certificate: folder.path().join("own.crt"),
+                key: folder.path().join("own.key"),
+                ocsp: None,
+                host: None,
+            };
+            let key = KeyPair::generate().unwrap();
+            let made = CertificateParams::new(vec!["a.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+            fs::write(&files.certificate, made.pem()).unwrap();
+            fs::write(&files.key, key.serialize_pem()).unwrap();
+            let sessions = Sessions::new(Material::read(&[files]).unwrap()).unwrap();
+            let mut roots = RootCertStore::empty();
+            roots.add(made.der().clone()).unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+            let mut config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+            config.alpn_protocols = vec![protocol.into()];
+            let name = ServerName::try_from("a.test").unwrap();
+            let client = ClientConnection::new(Arc::new(config), name).unwrap();
+            let bench = Bench::with_tls(Some(sessions));
+            let mut this = Secured { bench, client, ended_well: false };
+            while this.client.is_handshaking() {
+                this.say(&[]);
+                this.take();
+            }
+            this
+        }
+
+        /// The client sends bytes, and the connection has a turn.
+        fn say(&mut self, bytes: &[u8]) {
+            self.client.writer().write_all(bytes).unwrap();
+            while self.client.wants_write() {
+                self.client.write_tls(&mut self.bench.client).unwrap();
+            }
+            self.bench.turn(true);
+        }
+
+        /// The client takes some bytes. Returns true if there were any.
+        fn take(&mut self) -> bool {
+            let mut bytes = vec![0; SOME_BYTES];
+            let count = self.bench.client.read(&mut bytes).unwrap_or(0);
+            let mut rest = &bytes[..count];
+            while !rest.is_empty() {
+                self.client.read_tls(&mut rest).unwrap();
+                self.client.process_new_packets().unwrap();
+                self.ended_well |= self.client.reader().read_to_end(&mut Vec::new()).is_ok();
+            }
+            count > 0
+        }
+    }
+
+    #[test]
+    fn stalled_response_is_cut_off_without_close_notify() {
+        let cold = b"GET /cold HTTP/1.1\r\nHost: test\r\n\r\n";
+        for (protocol, request, has_records) in [
+            ("http/1.1", REQUEST.to_vec(), true),
+            ("h2", http2_requests(&["/"]), true),
+            ("http/1.1", cold.to_vec(), false),
+            ("h2", http2_requests(&["/cold"]), false),
+        ] {
+            let mut peer = Secured::new(protocol);
+            peer.say(&request);
+            assert_eq!(
+                (peer.bench.machine.wants(), peer.bench.machine.has_bytes()),
+                (Wants::Transmit, has_records)
+            );
+            assert!(peer.take(), "the socket has room again, and no turn has come");
+            peer.bench.now = peer.bench.machine.deadline();
+            peer.bench.lending(|_, machine, lent| machine.expire(lent));
+            assert_eq!(peer.bench.turn(true), Moved::AsFarAsPossible);
+            assert_eq!(peer.bench.machine.wants(), Wants::Close);
+            peer.bench.lending(end);
+            while peer.take() {}
+            assert!(!peer.ended_well, "{protocol}, records: {has_records}");
+        }
+    }
+
+    #[test]
+    fn complete_response_ends_with_close_notify() {
+        let mut peer = Secured::new("http/1.1");
+        peer.say(b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        while peer.take() {
+            peer.bench.turn(false);
+        }
+        assert!(peer.ended_well);
+        assert_eq!(peer.bench.machine.wants(), Wants::ShutdownThenReceive);
+    }
+}

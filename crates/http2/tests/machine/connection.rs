@@ -316,7 +316,7 @@ fn drain_ends_idle_and_waits_for_busy_connection() {
 }
 
 #[test]
-fn end_that_comes_before_an_answer_waits_for_the_answer() {
+fn end_before_an_answer_waits_for_the_answer() {
     let mut peer = Peer::new();
     peer.service.waits = true;
     peer.receive(&get(1, "/"));

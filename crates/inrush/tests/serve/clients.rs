@@ -76,7 +76,7 @@ fn proxied(number: u8, server: &Server) -> Client {
 }
 
 #[test]
-fn rules_about_networks_know_clients_on_every_architecture() {
+fn network_rules_hold_on_every_architecture() {
     let files = Files::new();
     on_every_architecture(|flags| {
         let rules = ["--access=/* allow 127.0.0.2", "--access=/* deny all"];

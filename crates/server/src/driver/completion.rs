@@ -296,9 +296,8 @@ impl<S: SocketService, A: Arrivals, K: Kernel, C: Clock> EventLoop for Completio
         if !accepting.arrivals.has_newcomer() {
             match source.taken.pop_front() {
                 Some(socket) => {
-                    let lender = &self.state.lender;
-                    let is_asked_for = lender.log.is_some() || lender.settings.clients().is_some();
-                    let peer = is_asked_for.then(|| peer_of(&socket)).flatten();
+                    // An accept that repeats tells no address, and rules about clients may come at a reload.
+                    let peer = peer_of(&socket);
                     accepting.arrivals.offer(socket, peer);
                 }
                 None if !source.by_hand => return Look::Empty,

@@ -6,8 +6,8 @@
 //! No loop compresses. A loop hands a file over and sends it as it is, until the compressed form is there. The thread is
 //! idle to the kernel: it works with CPU time that no loop wants, so under overload compression is the first to go.
 //!
-//! Invariants: one thread for a process, at most `MOST_WAITING` files wait for it, and it keeps at most `MOST_KEPT`
-//! bytes of results. A form that is hardly smaller than its file is never sent.
+//! Invariants: one thread for a process, at most `MOST_WAITING` files wait for it, and it keeps at most `MOST_FORMS`
+//! results with `MOST_KEPT` bytes. A form that is hardly smaller than its file is never sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
@@ -35,6 +35,9 @@ const MOST_WAITING: usize = 64;
 
 /// Most bytes of results that loops have yet to take over.
 const MOST_KEPT: usize = 32 << 20;
+
+/// Most results, with those that say that a file cannot be made smaller.
+const MOST_FORMS: usize = 4096;
 
 /// The effort of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +134,7 @@ impl Work {
         self.bytes += form.as_ref().map_or(0, Bytes::len);
         self.forms.insert(key, Some(form));
         self.order.push_back(key);
-        while self.bytes > MOST_KEPT
+        while (self.bytes > MOST_KEPT || self.order.len() > MOST_FORMS)
             && let Some(oldest) = self.order.pop_front()
         {
             let form = self.forms.remove(&oldest).flatten().flatten();
@@ -289,6 +292,10 @@ mod tests {
         }
         assert!(work.bytes <= MOST_KEPT && !work.forms.contains_key(&key(0)));
         assert!(work.forms.contains_key(&key(4)));
+        for number in 0..2 * MOST_FORMS as u64 {
+            work.finish(key(number + 200), None);
+        }
+        assert_eq!((work.forms.len(), work.order.len(), work.bytes), (MOST_FORMS, MOST_FORMS, 0));
     }
 
     #[test]

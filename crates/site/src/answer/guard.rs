@@ -25,7 +25,9 @@ impl<C: Clock> Site<C> {
             host: bare(request.host),
             is_secure: request.transport.is_secure(),
         };
-        if let Some((status, location)) = rules.redirect(canonical, asked) {
+        if !self.options.skips_redirects
+            && let Some((status, location)) = rules.redirect(canonical, asked)
+        {
             self.counts.redirects += 1;
             return Some(self.finish(respond::redirect(status, &location), canonical, ask));
         }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::Slashes;
 use super::pattern::{LONGEST, Pattern, first_word};
 
 /// Paths with passwords, as text `PATTERN FILE [REALM]`. The last rule that matches decides, so that a folder within
@@ -16,8 +17,8 @@ pub struct Auth {
 
 impl Auth {
     /// Tells whether the rule is about a canonical path.
-    pub(super) fn is_about(&self, path: &str) -> bool {
-        self.paths.matches(path)
+    pub(super) fn is_about(&self, path: &str, slashes: Slashes) -> bool {
+        self.paths.guards(path, slashes)
     }
 
     /// The file with names and hashes of passwords; `None` if the paths are open.
@@ -63,7 +64,8 @@ mod tests {
     fn auth_rule_has_paths_a_file_and_a_realm() {
         let rule: Auth = "/private/*  /etc/passwords  Our staff".parse().unwrap();
         assert_eq!((rule.file(), rule.realm()), (Some(Path::new("/etc/passwords")), "Our staff"));
-        assert!(rule.is_about("/private/a") && !rule.is_about("/private"));
+        let is_about = |path| rule.is_about(path, Slashes::Add);
+        assert!(is_about("/private/a") && !is_about("/private"));
         let open: Auth = "/private/open/* -".parse().unwrap();
         assert_eq!((open.file(), open.realm()), (None, "Restricted"));
     }

@@ -63,13 +63,16 @@ impl Redirect {
         let location = to.location(rest, asked)?;
         let scheme = if asked.is_secure { "https" } else { "http" };
         let own = location.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
-        let own = own.and_then(|rest| rest.strip_prefix(asked.host)).unwrap_or(&location);
+        let own = own.and_then(|rest| after_host(rest, asked.host)).unwrap_or(&location);
         Some((own_path(own) != Some(path)).then_some((to.status, location)))
     }
 
-    /// Tells whether a request for a canonical path without TLS is redirected, and one over TLS is not.
-    pub(super) fn is_about_plain(&self, path: &str) -> bool {
-        self.is_for_plain && self.from.matches(path)
+    /// Tells whether the decision on a canonical path depends on more of the request: on TLS, or on the host and the scheme
+    /// that a URL may lead back to. `is_secure` tells whether the request came over TLS.
+    pub(super) fn is_about_requests(&self, path: &str, is_secure: bool) -> bool {
+        let is_left_alone = self.is_for_plain && is_secure;
+        let depends = self.is_for_plain || self.to.as_ref().is_some_and(Target::is_url);
+        depends && !is_left_alone && self.from.matches(path)
     }
 
     /// Returns a path that the pattern matches.
@@ -83,7 +86,18 @@ pub(super) fn own_path(location: &str) -> Option<&str> {
     location.split(['?', '#']).next().filter(|path| path.starts_with('/'))
 }
 
+/// The rest of an authority and its path behind a host, which may be spelt in any case.
+fn after_host<'a>(authority: &'a str, host: &str) -> Option<&'a str> {
+    let (beginning, rest) = authority.split_at_checked(host.len())?;
+    beginning.eq_ignore_ascii_case(host).then_some(rest)
+}
+
 impl Target {
+    /// True if the target names a scheme and a host.
+    fn is_url(&self) -> bool {
+        !self.beginning.starts_with('/')
+    }
+
     /// Returns the URL; `None` if it needs a host, and the request names none.
     fn location(&self, rest: &str, asked: Asked<'_>) -> Option<String> {
         let mut location = match self.beginning.split_once(HOST) {
@@ -253,6 +267,9 @@ mod tests {
         );
         assert_eq!(decide("/* http://$host/*", "site.test", false), None, "it would lead to itself");
         assert_eq!(decide("/* http://$host/*", "site.test", true), to(302, "http://site.test/a?b"));
+        assert_eq!(decide("/* https://site.test/* 301", "SITE.test", true), None, "it is the same host");
+        assert_eq!(decide("/* https://Site.test/*", "site.test", true), None, "it is the same host");
+        assert_eq!(decide("/* https://site.test/*", "www.site.test", true), to(302, "https://site.test/a?b"));
         for host in ["", "a b", "a/b", "a@b", "a%b", "a\\b"] {
             assert_eq!(decide("https", host, false), None, "{host}");
         }

@@ -229,7 +229,7 @@ fn plain_request_for_a_cached_file_is_redirected() {
 }
 
 #[test]
-fn cached_file_of_the_canonical_host_is_redirected_elsewhere() {
+fn cached_file_is_redirected_to_the_canonical_host() {
     let mut site = Fixture::ruled(Rules {
         redirects: parsed(&["/open/* -", "/* https://site.example/* 301"]),
         ..Rules::default()
@@ -255,7 +255,7 @@ fn cached_file_of_the_canonical_host_is_redirected_elsewhere() {
 }
 
 #[test]
-fn folder_without_its_slash_is_kept_from_other_clients() {
+fn folder_without_slash_is_kept_from_other_clients() {
     let place = tempfile::tempdir().unwrap();
     let passwords = place.path().join("passwords");
     fs::write(&passwords, "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();

@@ -23,9 +23,10 @@ pub struct Fixture {
     pub place: tempfile::TempDir,
     pub site: Site<SimulatedClock>,
     pub now: Nanos,
-    /// The client and the transport of the requests that follow.
+    /// The client, the transport and the host of the requests that follow.
     pub client: Option<IpAddr>,
     pub is_secure: bool,
+    pub host: &'static str,
 }
 
 /// A response as a client sees it, without the fields that the machine adds.
@@ -56,7 +57,8 @@ impl Fixture {
         let root = Arc::new(Root::open(place.path().join("root")).unwrap());
         let clock = SimulatedClock::new(WallTime { seconds: TODAY });
         let site = Site::new(root, options, clock);
-        Fixture { place, site, now: Nanos::SECOND, client: None, is_secure: false }
+        let (now, host) = (Nanos::SECOND, "site.example");
+        Fixture { place, site, now, client: None, is_secure: false, host }
     }
 
     /// A path below the root.
@@ -94,7 +96,7 @@ impl Fixture {
             fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
         let request = Request {
             method,
-            host: "site.example",
+            host: self.host,
             client: self.client,
             transport: if self.is_secure { Transport::Tls(None) } else { Transport::Plain },
             fields: &fields,

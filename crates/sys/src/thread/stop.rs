@@ -35,7 +35,8 @@ impl Stop {
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Ends a wake-up, so that the loop can sleep again. After [`Stop::ask`] the descriptor stays readable.
+    /// Ends a wake-up, so that the loop can sleep again. It may end the wake-up of a [`Stop::ask`] at the same moment, so
+    /// [`Stop::asked`] comes after it.
     pub fn woken(&self) {
         if !self.asked() {
             // Nothing to read means that nothing has woken the loop.

@@ -184,6 +184,7 @@ impl Share {
             show_dot_files: self.show_dot_files,
             small_file: self.small_file,
             fetches_only: false,
+            skips_redirects: false,
             compressor: self.compressor.clone(),
             logins: self.logins.clone(),
             cache,

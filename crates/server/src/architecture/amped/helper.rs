@@ -8,7 +8,7 @@ use std::io;
 use base::{Clock, Nanos, RealClock};
 use http_semantics::{Header, Request};
 use rustix::io::{pread, retry_on_intr};
-use site::Sites;
+use site::{Hosts, Sites};
 
 use super::need::{Need, TOUCH_BYTES};
 use crate::ground::error::{ServeError, system};
@@ -16,14 +16,7 @@ use crate::processes::{Control, Heard, Message, Sent, Worker, orphaned};
 
 /// Fetches on the parent's request until the parent tells it to end. Blocks.
 pub fn work(worker: Worker, control: Control) -> Result<(), ServeError> {
-    let hosts = worker.plan.hosts().with(|options| {
-        options.fetches_only = true;
-        options.cache.entries = 0;
-        options.cache.fresh_for = Nanos::ZERO;
-    });
-    let clock = RealClock::new();
-    let mut helper =
-        Helper { sites: hosts.sites(clock), clock, scratch: vec![0; TOUCH_BYTES].into_boxed_slice() };
+    let mut helper = Helper::new(worker.plan.hosts());
     let reconfigure = worker.reconfigurer();
     loop {
         match control.receive().map_err(system("understand the parent"))? {
@@ -47,6 +40,18 @@ struct Helper {
 }
 
 impl Helper {
+    fn new(hosts: &Hosts) -> Helper {
+        let hosts = hosts.with(|options| {
+            options.fetches_only = true;
+            // An errand names neither the host that the client asked for nor TLS, on which redirects may depend.
+            options.skips_redirects = true;
+            options.cache.entries = 0;
+            options.cache.fresh_for = Nanos::ZERO;
+        });
+        let clock = RealClock::new();
+        Helper { sites: hosts.sites(clock), clock, scratch: vec![0; TOUCH_BYTES].into_boxed_slice() }
+    }
+
     /// Fetches, and sends the notice.
     fn serve(&mut self, message: Message, control: &Control) -> io::Result<()> {
         let (id, need) = Need::read(message).ok_or(io::ErrorKind::InvalidData)?;
@@ -87,8 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), b"content").unwrap();
         let root = Arc::new(site::Root::open(folder.path()).unwrap());
-        let sites = site::Hosts::one(root, site::Options::default()).sites(RealClock::new());
-        let mut helper = Helper { sites, clock: RealClock::new(), scratch: vec![0; TOUCH_BYTES].into() };
+        let mut helper = Helper::new(&Hosts::one(root, site::Options::default()));
         let (main, control) = Control::pair().unwrap();
         let open = Arc::new(File::open(folder.path().join("file")).unwrap().into());
         let touch = Need::Touch { file: SameFile(open), offset: 0 };
@@ -108,5 +112,17 @@ mod tests {
         helper.serve(Message { bytes, ..Message::default() }, &control).unwrap();
         assert!(matches!(main.receive().unwrap(), Heard::Message(_)));
         assert!(helper.serve(Message::default(), &control).is_err());
+    }
+
+    #[test]
+    fn file_under_a_redirect_of_other_hosts_is_fetched() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), b"content").unwrap();
+        let root = Arc::new(site::Root::open(folder.path()).unwrap());
+        let redirects = vec!["/* https://example.org/* 301".parse().unwrap()];
+        let rules = site::LiveRules::new(site::Rules { redirects, ..site::Rules::default() });
+        let mut helper = Helper::new(&Hosts::one(root, site::Options { rules, ..site::Options::default() }));
+        helper.look_up_path(0, "/file", b"");
+        assert_eq!((helper.sites.counts().redirects, helper.sites.counts().misses), (0, 1));
     }
 }

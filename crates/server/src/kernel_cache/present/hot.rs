@@ -101,10 +101,17 @@ fn may_be_kept(request: &Request<'_>, response: &Response<File>) -> bool {
         && request.fields.iter().all(|field| is_harmless(field.name, field.value))
 }
 
-/// Tells whether a field leaves a response unchanged, `Accept-Encoding` aside.
+/// Tells whether a field leaves a response unchanged, `Accept-Encoding` aside. A password may be withdrawn.
 fn is_harmless(name: &str, value: &[u8]) -> bool {
-    const OTHERS: [&str; 6] =
-        ["content-length", "endpoint-load-metrics-format", "expect", "range", "transfer-encoding", "upgrade"];
+    const OTHERS: [&str; 7] = [
+        "authorization",
+        "content-length",
+        "endpoint-load-metrics-format",
+        "expect",
+        "range",
+        "transfer-encoding",
+        "upgrade",
+    ];
     if name.eq_ignore_ascii_case("connection") {
         return value.eq_ignore_ascii_case(b"keep-alive");
     }
@@ -182,6 +189,7 @@ mod tests {
             ("Content-Length", "0", false),
             ("Transfer-Encoding", "chunked", false),
             ("Upgrade", "h2c", false),
+            ("Authorization", "Basic YW5uOnNlY3JldA==", false),
         ] {
             let fields = [Header { name, value: value.as_bytes() }];
             assert_eq!(may_be_kept(&request(&fields), &response()), kept, "{name}: {value}");

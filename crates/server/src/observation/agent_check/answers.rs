@@ -151,10 +151,10 @@ impl AnswerLoop {
     pub fn run(mut self) -> io::Result<()> {
         loop {
             let accepting = self.wait()?;
+            self.stop.woken();
             if self.stop.asked() {
                 return Ok(());
             }
-            self.stop.woken();
             let now = self.clock.now();
             self.end(now);
             if accepting {
