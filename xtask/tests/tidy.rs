@@ -29,10 +29,10 @@ const BUDGETS: [(&str, usize); 7] = [
     ("analysis", 1_800),
     ("inrush", 8_000),
     ("lab", 2_700),
-    ("load", 11_450),
+    ("load", 11_600),
     ("report", 3_750),
     ("server", 16_500),
-    ("xtask", 3_850),
+    ("xtask", 3_900),
 ];
 
 /// Compares the places that break a rule with the places that may.

@@ -135,7 +135,7 @@ fn requests_end_with_their_connection() {
 }
 
 #[test]
-fn request_that_the_server_never_reads_ends_with_its_reset() {
+fn unread_request_ends_with_the_servers_reset() {
     let _alone = alone();
     let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
     let (mut client, server) = pair(&listener, address);
@@ -149,7 +149,7 @@ fn request_that_the_server_never_reads_ends_with_its_reset() {
 }
 
 #[test]
-fn data_after_the_end_of_the_servers_answers_is_no_request() {
+fn data_after_the_servers_end_is_no_request() {
     let _alone = alone();
     let Some((listener, address, guard)) = guarded(&Exempt::NONE) else { return };
     let (mut client, mut server) = pair(&listener, address);

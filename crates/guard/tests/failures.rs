@@ -109,7 +109,7 @@ fn controller_may_begin_while_its_server_is_away() {
 }
 
 #[test]
-fn confined_starter_makes_a_sink_beside_a_port_below_1024() {
+fn confined_starter_has_a_sink_beside_a_low_port() {
     let Some(server) = namespace() else { return };
     let inside = server.enter(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 80)).unwrap();

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_runs_length_bounds_the_wait_of_requests_that_queue() {
+    fn run_bounds_the_wait_of_requests_that_queue() {
         let minute = Nanos::from_secs(60);
         assert_eq!(longest_wait(|_| {}), Nanos::from_millis(20_500));
         assert_eq!(longest_wait(|config| config.connections = NonZeroU32::new(2)), minute);

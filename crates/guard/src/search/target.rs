@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn address_is_guarded_alone_if_the_server_has_no_other() {
+    fn only_address_of_a_server_is_guarded_alone() {
         let listener = |address: &str| Listener {
             address: address.parse().unwrap(),
             dual: false,

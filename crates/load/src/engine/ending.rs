@@ -126,7 +126,7 @@ mod tests {
     const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
     #[test]
-    fn late_replies_prolong_the_wait_up_to_the_runs_length() {
+    fn late_replies_wait_no_longer_than_the_run() {
         let seconds = Nanos::from_secs;
         let plan = plan(|config| {
             config.duration = seconds(3);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_flight_at_the_end_count_under_their_names() {
+    fn requests_in_flight_at_the_end_have_names() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(br#"{"path": "/", "name": "login"}"#).unwrap();
         for streams in [None, NonZeroU32::new(1)] {

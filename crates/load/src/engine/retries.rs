@@ -236,7 +236,7 @@ mod tests {
 
     /// A session of four requests, a second apart, breaks off at once. The run is ended after two and a half seconds.
     #[test]
-    fn requests_of_a_broken_session_count_when_they_fall_due() {
+    fn requests_of_broken_sessions_count_when_due() {
         let (rate, arrivals) = (PerSecond(0.01), Process::constant());
         for streams in [None, NonZeroU32::new(1)] {
             let plan = plan(|config| {

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_the_server_closes_while_idle_are_forgotten() {
+    fn idle_connections_that_end_are_forgotten() {
         let plan = sharing();
         let server = Scripted::new();
         let mut engine = server.engine(&plan, server.clock.now(), schedule(&plan));
