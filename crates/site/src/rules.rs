@@ -7,7 +7,8 @@
 //! order: redirects ([`Redirect`]), fixed responses ([`Fixed`]), networks ([`Access`]), passwords ([`Auth`]). The first
 //! that matches decides, but of the rules about passwords, of the header rules ([`HeaderRule`]) with one name, and of the
 //! paces ([`PaceRule`]), the last does. Then comes the file, or an error with its page ([`ErrorPage`]). Where addresses end
-//! without a slash ([`Slashes::Remove`]), rules about networks and passwords see the path of a folder with its slash too.
+//! without a slash ([`Slashes::Remove`]), rules about networks and passwords see the path of a folder with its slash too. Where
+//! addresses leave out an ending, they see the path of the file with it.
 //!
 //! Invariants: a `Location` has only printable ASCII. Its host is the host that the rule names, or none. A
 //! header line has no control character, and its name is none of those that the server decides about.
@@ -66,6 +67,13 @@ pub enum Slashes {
     Add,
     /// No address ends with a slash; one with a slash is redirected. A folder that is listed keeps its own.
     Remove,
+}
+
+/// The ends of paths that addresses leave out.
+#[derive(Clone, Copy, Default)]
+struct LeftOut<'a> {
+    slashes: Slashes,
+    endings: &'a [String],
 }
 
 impl FromStr for Slashes {
@@ -210,21 +218,25 @@ impl Rules {
         self.fallback.as_ref().filter(|_| !is_without())
     }
 
+    fn left_out(&self) -> LeftOut<'_> {
+        LeftOut { slashes: self.slashes, endings: &self.endings }
+    }
+
     /// Tells whether a client may ask for a canonical path.
     pub(crate) fn allow(&self, path: &str, client: Option<IpAddr>) -> bool {
-        Access::allow(&self.access, path, self.slashes, client)
+        Access::allow(&self.access, path, self.left_out(), client)
     }
 
     /// The passwords of a canonical path.
     pub(crate) fn auth(&self, path: &str) -> Option<&Auth> {
-        self.auths.iter().rev().find(|rule| rule.is_about(path, self.slashes))
+        self.auths.iter().rev().find(|rule| rule.is_about(path, self.left_out()))
     }
 
     /// Tells whether the answer to a canonical path may depend on more of the request than its path. `is_secure` tells
     /// whether it came over TLS.
     pub(crate) fn are_about_requests(&self, path: &str, is_secure: bool) -> bool {
-        self.access.iter().any(|rule| rule.is_about(path, self.slashes))
-            || self.auths.iter().any(|rule| rule.is_about(path, self.slashes))
+        self.access.iter().any(|rule| rule.is_about(path, self.left_out()))
+            || self.auths.iter().any(|rule| rule.is_about(path, self.left_out()))
             || self.redirects.iter().any(|rule| rule.is_about_requests(path, is_secure))
     }
 

@@ -22,6 +22,7 @@ impl<C: Clock> Site<C> {
         let canonical = &path.canonical;
         let asked = Asked {
             target: request.target,
+            authority: request.host,
             host: bare(request.host),
             is_secure: request.transport.is_secure(),
         };

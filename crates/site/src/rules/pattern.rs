@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::Slashes;
+use super::{LeftOut, Slashes};
 use crate::path::{self, PathError};
 
 /// Longest pattern, target or file of a rule, in bytes.
@@ -39,9 +39,12 @@ impl Pattern {
         self.rest(path).is_some()
     }
 
-    /// Tells whether a canonical path matches, or the path of the folder that it names where addresses end without a slash.
-    pub(super) fn guards(&self, path: &str, slashes: Slashes) -> bool {
-        self.matches(path) || slashes == Slashes::Remove && self.matches_folder(path)
+    /// Tells whether a canonical path matches, or the path of a folder or a file that it leads to without its end.
+    pub(super) fn guards(&self, path: &str, left_out: LeftOut<'_>) -> bool {
+        let matches_file = |ending: &String| self.matches(&format!("{path}{ending}"));
+        self.matches(path)
+            || left_out.slashes == Slashes::Remove && self.matches_folder(path)
+            || left_out.endings.iter().any(matches_file)
     }
 
     /// Tells whether a canonical path matches once a slash is added to it.
@@ -131,7 +134,9 @@ mod tests {
 
     #[test]
     fn pattern_guards_a_folder_without_its_slash() {
-        let guards = |pattern: &str, path, slashes| pattern.parse::<Pattern>().unwrap().guards(path, slashes);
+        let guards = |pattern: &str, path, slashes| {
+            pattern.parse::<Pattern>().unwrap().guards(path, LeftOut { slashes, endings: &[] })
+        };
         for (pattern, path) in [("/a/*", "/a"), ("/a/", "/a"), ("/*/b/", "/a/b"), ("/a*/", "/ab")] {
             assert!(guards(pattern, path, Slashes::Remove), "{pattern} {path}");
             assert!(!guards(pattern, path, Slashes::Add), "{pattern} {path}");
@@ -139,6 +144,17 @@ mod tests {
         for (pattern, path) in [("/a/*", "/ab"), ("/a", "/a/"), ("/a/*.js", "/a"), ("/a/b/*", "/a")] {
             assert!(!guards(pattern, path, Slashes::Remove), "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn pattern_guards_a_file_without_its_ending() {
+        let endings = [".html".to_owned()];
+        let guards = |pattern: &str, path| {
+            let left_out = LeftOut { slashes: Slashes::Add, endings: &endings };
+            pattern.parse::<Pattern>().unwrap().guards(path, left_out)
+        };
+        assert!(guards("/a.html", "/a") && guards("/*.html", "/b/a") && guards("/a", "/a"));
+        assert!(!guards("/a.htm", "/a") && !guards("/a.html", "/ab"));
     }
 
     #[test]

@@ -47,7 +47,9 @@ struct Target {
 pub struct Asked<'a> {
     /// The request's target, with its query.
     pub target: &'a str,
-    /// The request's host, without its port; empty if the client named none.
+    /// The request's host, with its port if the client named one; empty if the client named none.
+    pub authority: &'a str,
+    /// The host without the port.
     pub host: &'a str,
     /// True under TLS.
     pub is_secure: bool,
@@ -63,8 +65,14 @@ impl Redirect {
         let location = to.location(rest, asked)?;
         let scheme = if asked.is_secure { "https" } else { "http" };
         let own = location.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
-        let own = own.and_then(|rest| after_host(rest, asked.host)).unwrap_or(&location);
-        Some((own_path(own) != Some(path)).then_some((to.status, location)))
+        let hosts = [asked.authority, asked.host];
+        let leads_back = match own {
+            Some(rest) => {
+                hosts.into_iter().any(|host| after_host(rest, host).and_then(own_path) == Some(path))
+            }
+            None => own_path(&location) == Some(path),
+        };
+        Some((!leads_back).then_some((to.status, location)))
     }
 
     /// Tells whether the decision on a canonical path depends on more of the request: on TLS, or on the host and the scheme
@@ -227,7 +235,7 @@ mod tests {
     fn check(rule: &str, target: &str, location: Option<&str>) {
         let rule: Redirect = rule.parse().unwrap();
         let path = crate::path::normalise(target.split('?').next().unwrap(), false).unwrap();
-        let asked = Asked { target, host: "site.test", is_secure: false };
+        let asked = Asked { target, host: "site.test", ..Asked::default() };
         let decided = rule.decide(&path.canonical, asked).flatten().map(|(_, location)| location);
         assert_eq!(decided.as_deref(), location, "{rule:?} {target}");
     }
@@ -253,7 +261,8 @@ mod tests {
     #[test]
     fn plain_redirect_leaves_tls_alone() {
         let decide = |rule: &str, host: &str, is_secure: bool| {
-            let asked = Asked { target: "/a?b", host, is_secure };
+            let name = host.strip_suffix(":8443").unwrap_or(host);
+            let asked = Asked { target: "/a?b", authority: host, host: name, is_secure };
             rule.parse::<Redirect>().unwrap().decide("/a", asked).flatten().map(|(status, to)| (status.0, to))
         };
         let to = |status, url: &str| Some((status, url.to_owned()));
@@ -270,6 +279,12 @@ mod tests {
         assert_eq!(decide("/* https://site.test/* 301", "SITE.test", true), None, "it is the same host");
         assert_eq!(decide("/* https://Site.test/*", "site.test", true), None, "it is the same host");
         assert_eq!(decide("/* https://site.test/*", "www.site.test", true), to(302, "https://site.test/a?b"));
+        assert_eq!(
+            decide("/* https://site.test:8443/*", "site.test:8443", true),
+            None,
+            "it is the same port"
+        );
+        assert_eq!(decide("/* https://$host/*", "site.test:8443", false), to(302, "https://site.test/a?b"));
         for host in ["", "a b", "a/b", "a@b", "a%b", "a\\b"] {
             assert_eq!(decide("https", host, false), None, "{host}");
         }

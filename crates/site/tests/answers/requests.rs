@@ -282,6 +282,24 @@ fn folder_without_slash_is_kept_from_other_clients() {
 }
 
 #[test]
+fn file_without_its_ending_is_kept_from_other_clients() {
+    let mut site = Fixture::ruled(Rules {
+        endings: vec![".html".to_owned()],
+        access: parsed(&["/staff.html allow 10.0.0.0/8", "/staff.html deny all"]),
+        ..Rules::default()
+    });
+    site.write("staff.html", "staff");
+    site.write("about.html", "everybody");
+    for _ in 0..2 {
+        site.client = Some("10.1.1.1".parse().unwrap());
+        check(&mut site, "/staff", 200, "staff");
+        site.client = Some("192.0.2.1".parse().unwrap());
+        check(&mut site, "/staff", 403, "403 Forbidden");
+        check(&mut site, "/about", 200, "everybody");
+    }
+}
+
+#[test]
 fn text_is_compressed_from_a_later_request_on() {
     let mut site = Fixture::ruled(Rules { compress: true, ..Rules::default() });
     let text = "a line that comes again and again\n".repeat(100);
