@@ -22,6 +22,8 @@ use crate::network::{LINK, Side};
 use crate::report::Direction;
 use crate::units::Share;
 
+/// The most jitter that the kernel keeps, in whole milliseconds: a signed 32-bit number of nanoseconds.
+const JITTER_MOST: Nanos = Nanos::from_millis(2147);
 /// The interval between two checks of a running `tc`.
 const TICK: Nanos = Nanos::from_millis(1);
 
@@ -39,6 +41,9 @@ pub fn available() -> Result<(), WanError> {
 /// # Errors
 /// `NoNetem` with the message of `tc`.
 pub fn apply(side: &Side, conditions: &Conditions) -> Result<(), WanError> {
+    if conditions.jitter > JITTER_MOST {
+        return Err(WanError::NoNetem(format!("its jitter is at most {JITTER_MOST}")));
+    }
     let conditions = arguments(conditions);
     let mut command = vec!["qdisc", "replace", "dev", LINK, "root", "netem"];
     command.extend(conditions.iter().map(String::as_str));

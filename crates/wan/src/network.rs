@@ -58,6 +58,16 @@ impl Side {
         Ok(Side { namespace, route, link })
     }
 
+    /// Prepares the side's end of a veth pair for the path to the other side.
+    fn join(&mut self, other: &mut Side, addresses: &[Ipv4Addr]) -> io::Result<()> {
+        self.route.set_single_segments(self.link)?;
+        let hardware =
+            other.route.device(LINK)?.address.ok_or_else(|| io::Error::other("no veth has that"))?;
+        addresses
+            .iter()
+            .try_for_each(|address| self.route.add_neighbour(self.link, (*address).into(), hardware))
+    }
+
     /// The counters of its link.
     ///
     /// # Errors
@@ -88,23 +98,60 @@ impl Network {
         Ok((Network::set_up(client, server)?, client_tun, server_tun))
     }
 
-    /// Two networks joined by a veth pair.
+    /// Two networks joined by a veth pair. Its packets have one segment each, and neither side asks for the other's
+    /// hardware address: what the path does to packets, it would do to 44 segments at once, and to the question.
     ///
     /// # Errors
     /// The errors of [`with_devices`](Self::with_devices), for veth.
     pub fn with_veth() -> io::Result<Network> {
         let (client, server) = (NetworkNamespace::create()?, NetworkNamespace::create()?);
         client.enter(Route::open)??.create_veth(LINK, server.as_fd(), LINK)?;
-        Network::set_up(client, server)
+        let mut network = Network::set_up(client, server)?;
+        let Network { client, server } = &mut network;
+        client.join(server, &[SERVER_ADDRESS])?;
+        server.join(client, &client_addresses())?;
+        Ok(network)
     }
 
     fn set_up(client: NetworkNamespace, server: NetworkNamespace) -> io::Result<Network> {
-        let addresses: Vec<Ipv4Addr> = (0..CLIENT_ADDRESSES)
-            .map(|next| Ipv4Addr::from_bits(CLIENT_ADDRESS.to_bits() + u32::from(next)))
-            .collect();
         Ok(Network {
-            client: Side::set_up(client, &addresses)?,
+            client: Side::set_up(client, &client_addresses())?,
             server: Side::set_up(server, &[SERVER_ADDRESS])?,
         })
+    }
+}
+
+fn client_addresses() -> Vec<Ipv4Addr> {
+    let address = |next| Ipv4Addr::from_bits(CLIENT_ADDRESS.to_bits() + u32::from(next));
+    (0..CLIENT_ADDRESSES).map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn veth_carries_single_segments_and_no_questions() {
+        let mut network = match Network::with_veth() {
+            Ok(network) => network,
+            Err(error) => return println!("skipped: no network namespaces here: {error}"),
+        };
+        let socket =
+            network.client.namespace.enter(|| UdpSocket::bind((CLIENT_ADDRESS, 0))).unwrap().unwrap();
+        socket.send_to(b"x", (SERVER_ADDRESS, 9)).unwrap();
+        assert_eq!(network.server.statistics().unwrap().received, 1, "no ARP before it");
+
+        let listener =
+            network.server.namespace.enter(|| TcpListener::bind((SERVER_ADDRESS, 0))).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = network.client.namespace.enter(|| TcpStream::connect(address)).unwrap().unwrap();
+        let sender = std::thread::spawn(move || client.write_all(&[7; 1 << 20]).unwrap());
+        listener.accept().unwrap().0.read_to_end(&mut Vec::new()).unwrap();
+        sender.join().unwrap();
+        let sent = network.client.statistics().unwrap();
+        assert!(sent.sent >= (1 << 20) / u64::from(MTU), "{sent:?}");
     }
 }

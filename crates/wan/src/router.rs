@@ -69,7 +69,7 @@ impl Stop {
 pub struct Passed {
     /// The packets, by their fate.
     pub counts: Counts,
-    /// Packets that the receiving side's kernel refused.
+    /// Packets that found no room in the receiving device. What the device drops, it counts itself.
     pub undelivered: u64,
     /// Packets still on their way at the end.
     pub on_their_way: u64,
@@ -119,9 +119,9 @@ impl Direction {
             let Packet { buffer, length } = due.packet;
             match to.write(&buffer[..length]) {
                 Ok(()) => self.bytes += length as u64,
-                // The receiving side has no memory, or its link was taken down: the packet is lost either
-                // way.
-                Err(_) => self.undelivered += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.undelivered += 1,
+                // The receiving side has no memory, or its link was taken down. Its device counts the packet as dropped.
+                Err(_) => {}
             }
             spare.push(buffer);
         }

@@ -145,6 +145,34 @@ impl Route {
         })?;
         found.ok_or_else(too_short)
     }
+
+    /// Makes TCP hand a link packets of one segment each, as they are on a wire.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_ADMIN; `ENODEV` if there is no such link.
+    pub fn set_single_segments(&mut self, index: u32) -> io::Result<()> {
+        let mut request = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK);
+        request.put_link(index, 0, 0);
+        request.attribute(libc::IFLA_GSO_MAX_SEGS, &1_u32.to_ne_bytes());
+        self.socket.ask(&format!("send single segments on link {index}"), request, |_| Ok(()))
+    }
+
+    /// Names the hardware address of a neighbour for good, so that nobody asks for it.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_ADMIN; `ENODEV` if there is no such link.
+    pub fn add_neighbour(&mut self, index: u32, address: IpAddr, hardware: [u8; 6]) -> io::Result<()> {
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+        let mut request = Request::new(libc::RTM_NEWNEIGH, flags);
+        // `struct ndmsg`: family, three bytes, link, state, flags, type.
+        request.put(&[family(address), 0, 0, 0]);
+        request.put(&index.to_ne_bytes());
+        request.put(&libc::NUD_PERMANENT.to_ne_bytes());
+        request.put(&[0, 0]);
+        request.attribute(libc::NDA_DST, &octets(address));
+        request.attribute(libc::NDA_LLADDR, &hardware);
+        self.socket.ask(&format!("name the neighbour {address} on link {index}"), request, |_| Ok(()))
+    }
 }
 
 #[cfg(test)]
