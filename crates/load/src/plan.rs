@@ -207,8 +207,8 @@ impl Plan {
         }
     }
 
-    /// The longest time for which the run waits for replies after its schedule's end: at least [`LAST_REPLIES_LEAST`], and
-    /// otherwise the latency of the slowest reply, up to the run's length.
+    /// The longest time for which the run waits for replies after its schedule's end: at least a second, and otherwise the
+    /// latency of the slowest reply, up to the run's length.
     pub fn longest_wait(&self) -> Nanos {
         let config = &self.config;
         let run = config.window().until;
