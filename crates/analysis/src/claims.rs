@@ -12,13 +12,14 @@
 
 use std::collections::BTreeMap;
 
-use experiment::{Claim, Experiment, Measure, Selection, Terms};
-use record::experiment::{Form, RunDirectory, TrialRecord, Unit, Value};
+use experiment::{Claim, Experiment, Measure, Named, Selection, Terms};
+use record::experiment::{Form, RunDirectory, ServerRecord, TrialRecord, Unit, Value};
 use serde::{Deserialize, Serialize};
 use statistics::{Bounds, ERROR_MAX, Sample, corrected_for_many};
 
 use super::measure::{Found, measure, uncertainty_of_capacities};
 use super::quantity;
+use super::select::coordinate;
 
 /// A claim with fewer measurements than these is not tested.
 pub const SAMPLES_MIN: usize = 3;
@@ -179,7 +180,7 @@ pub fn judge_together<'a>(claims: impl Iterator<Item = &'a mut Judged>) {
 
 fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
     let mut found = measure(experiment, claim, &run.trials);
-    found.uncertainty = uncertainty_of_capacities(claim, &run.run.capacities).unwrap_or(1.0);
+    found.uncertainty = uncertainty_of_capacities(experiment, claim, &run.run.capacities);
     let best = match &claim.measure {
         Measure::Best(best) => best.expected.clone(),
         _ => Vec::new(),
@@ -191,13 +192,13 @@ fn test(experiment: &Experiment, claim: &Claim, run: &RunDirectory) -> Judged {
         Bounds { at_least: claim.expected.at_least, at_most: claim.expected.at_most }
     };
     let unmeasured = why_untested(&found).map(|why| match found.sample.count() {
-        0 => missing(claim, run).unwrap_or_else(|| match usual_flaw(claim, run) {
-            Some(flaw) => format!("{why}; the usual flaw: {flaw}"),
-            None => why,
+        0 => missing(claim, run).or_else(|| never_run(claim, run)).unwrap_or_else(|| {
+            let flaw = usual_flaw(claim, run).map(|flaw| format!("; the usual flaw: {flaw}"));
+            why + &flaw.unwrap_or_default()
         }),
         _ => why,
     });
-    let untested = claim.not_tested.clone().or(unmeasured);
+    let untested = claim.not_tested.clone().or(unmeasured).or_else(|| never_run(claim, run));
     let estimate = found.sample.estimate();
     let finite = |bound: f64| (bound.is_finite() && !is_best).then_some(bound);
     let (chance_within, chance_outside) = chances(&found, bounds, claim.tolerance);
@@ -331,6 +332,21 @@ fn missing(claim: &Claim, run: &RunDirectory) -> Option<String> {
         "not measured in the quick form".to_owned()
     } else {
         "no trial of it was run".to_owned()
+    })
+}
+
+/// Names a server or another value of a claim that no trial of the run has. A verdict would be about the others alone.
+fn never_run(claim: &Claim, run: &RunDirectory) -> Option<String> {
+    let is_untried = |named: &Named<'_>| {
+        let has_it = |trial: &TrialRecord| coordinate(trial, &named.name).as_ref() == Some(&named.value);
+        !run.trials.iter().any(|trial| has_it(trial) && named.among.iter().all(|one| one.matches(trial)))
+    };
+    let Named { name, value, .. } = claim.named().into_iter().find(is_untried)?;
+    let is_it = |known: &&ServerRecord| name == "server" && Value::Text(known.name.clone()) == value;
+    Some(match run.run.servers.iter().find(is_it).and_then(|server| server.excluded.as_ref()) {
+        Some(reason) => format!("{value} was not measured: {reason}"),
+        None if run.run.form == Form::Quick => format!("{name} {value} was not measured in the quick form"),
+        None => format!("{name} {value} was not measured"),
     })
 }
 

@@ -64,6 +64,19 @@ pub struct Row {
     pub change: Change,
 }
 
+/// The points of a server under a load that the second run has lost: only the first has a valid trial there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// The server.
+    pub server: String,
+    /// The load; absent in an experiment without loads.
+    pub load: Option<String>,
+    /// The number of lost points.
+    pub points: usize,
+    /// The number of points with a valid trial in the first run.
+    pub of: usize,
+}
+
 /// Two runs compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
@@ -73,6 +86,8 @@ pub struct Comparison {
     pub matters: f64,
     /// Every metric of every server under every load, as the experiment has them.
     pub rows: Vec<Row>,
+    /// What the second run has lost.
+    pub lost: Vec<Lost>,
     /// Warnings for the reader, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -104,8 +119,27 @@ pub fn compare(
         row.chance = chance;
         row.change = change(row, matters);
     }
+    let lost = groups(first).into_iter().filter_map(|group| lost(group, first, second)).collect();
     let warnings = warnings(first, second, left_out);
-    Comparison { experiment: first.run.name.clone(), matters, rows, warnings }
+    Comparison { experiment: first.run.name.clone(), matters, rows, lost, warnings }
+}
+
+fn lost(
+    (server, load): (String, Option<String>),
+    first: &RunDirectory,
+    second: &RunDirectory,
+) -> Option<Lost> {
+    let points = |run: &RunDirectory, counts: fn(&TrialRecord) -> bool| -> BTreeSet<String> {
+        let meant = |trial: &&TrialRecord| trial.server == server && trial.load == load && counts(trial);
+        run.trials.iter().filter(meant).map(point).collect()
+    };
+    let (before, after) = (points(first, TrialRecord::is_valid), points(second, TrialRecord::is_valid));
+    let tried = points(second, |_| true);
+    // The quick form does without most points. What it tries, or leaves its server out for, it has lost.
+    let is_excluded = second.run.servers.iter().any(|known| known.name == server && known.excluded.is_some());
+    let is_whole = is_excluded || first.run.form == second.run.form;
+    let points = before.difference(&after).filter(|point| is_whole || tried.contains(*point)).count();
+    (points > 0).then_some(Lost { of: before.len(), points, server, load })
 }
 
 /// The servers of a run in the order of the file, each with its loads by name.

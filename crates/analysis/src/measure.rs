@@ -34,22 +34,26 @@ impl Found {
     }
 }
 
-/// Returns the factor by which a ratio of two servers' shares may be wrong: each is offered multiples of its own
-/// capacity, and a capacity that is a tenth too high makes its load a tenth too great. `None` for other claims.
-pub fn uncertainty_of_capacities(claim: &Claim, capacities: &[CapacityRecord]) -> Option<f64> {
-    let Measure::Ratio(two) = &claim.measure else { return None };
-    let of_capacity = |selection: &Selection| {
-        let name = selection.0.get("server")?;
-        let is_it = |known: &&CapacityRecord| name.matches(&Value::Text(known.server.clone()));
-        capacities.iter().find(is_it)
+/// Returns the factor by which a ratio of two servers' shares may be wrong, 1 for other claims. Each is offered
+/// multiples of a capacity, and one that is a tenth too high makes its load a tenth too great. Multiples of one server's
+/// capacity are wrong alike.
+pub fn uncertainty_of_capacities(experiment: &Experiment, claim: &Claim, known: &[CapacityRecord]) -> f64 {
+    let two = match &claim.measure {
+        Measure::Ratio(two) if two.metric == "good_share" => two,
+        _ => return 1.0,
     };
-    let pair = [of_capacity(&two.of)?, of_capacity(&two.over)?];
-    let is_share = two.metric == "good_share" && pair[0].server != pair[1].server;
+    let references = [&two.of, &two.over].map(|side| experiment.references(&[side, &two.at]));
     let half_width = |known: &CapacityRecord| {
         let [low, high] = known.interval_per_s;
         if low > 0.0 && high >= low { (high / low).sqrt() } else { 1.0 }
     };
-    is_share.then(|| pair.into_iter().map(half_width).product())
+    let widest = |own: usize| {
+        let is_shared = |name: &str| references[1 - own].iter().any(|(server, _)| *server == name);
+        let is_own = |known: &&CapacityRecord| references[own].contains(&(&known.server, &known.load));
+        let own = known.iter().filter(is_own).filter(|known| !is_shared(&known.server));
+        own.map(half_width).fold(1.0, f64::max)
+    };
+    widest(0) * widest(1)
 }
 
 /// Measures the quantity of a claim.
@@ -169,9 +173,12 @@ fn peak(points: &[(f64, f64)]) -> Option<f64> {
 /// Pairs each expected server with each of the others: a ratio is above 1 if the expected one is better. The shown
 /// ratio is that of the best by their medians.
 fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Found {
-    let is_among = |name: &&str| best.among.is_empty() || best.among.iter().any(|one| one == name);
+    let names: Vec<&str> = match best.among.is_empty() {
+        true => experiment.servers.iter().map(|server| server.name.as_str()).collect(),
+        false => best.among.iter().map(String::as_str).collect(),
+    };
     let mut all = chosen(trials, &[&best.at]);
-    all.retain(|trial| is_among(&trial.server.as_str()));
+    all.retain(|trial| names.contains(&trial.server.as_str()));
     let left_out = left_out(&all, &best.metric);
     let group = |name: &str| -> Vec<&TrialRecord> {
         all.iter().copied().filter(|trial| trial.server == name).collect()
@@ -180,9 +187,8 @@ fn is_best(experiment: &Experiment, best: &Best, trials: &[TrialRecord]) -> Foun
         let middle = median(&values(&group(name), &best.metric));
         if best.lowest { -middle } else { middle }
     };
-    let names = experiment.servers.iter().map(|server| server.name.as_str()).filter(is_among);
     let (mut own, mut rivals): (Vec<&str>, Vec<&str>) =
-        names.partition(|name| best.expected.iter().any(|one| one == name));
+        names.into_iter().partition(|name| best.expected.iter().any(|one| one == name));
     for side in [&mut own, &mut rivals] {
         side.sort_by(|a, b| middle(b).total_cmp(&middle(a)));
     }
@@ -206,4 +212,41 @@ fn of_server(name: &str) -> Selection {
     use experiment::Matcher;
     let matcher = Matcher::AnyOf(vec![Value::Text(name.to_owned())]);
     Selection([("server".to_owned(), matcher)].into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacities_are_uncertain_under_their_own_load() {
+        let of = |load: &str, capacity_of: &str| {
+            let text = format!(
+                "title = 't'\nserver = [{{ name = 'a' }}, {{ name = 'b' }}]\n\
+                 load = [{{ name = 'x', rate = '2 x capacity' }}, \
+                 {{ name = 'y', rate = '2 x capacity'{capacity_of} }}, {{ name = 'z', rate = '9' }}]\n\
+                 claim = [{{ text = 'c', at-least = 1, ratio = {{ metric = 'good_share', \
+                 of = {{ server = 'a' }}, over = {{ server = 'b' }}, at = {{ load = '{load}' }} }} }}]"
+            );
+            let experiment = Experiment::parse(&text).unwrap();
+            let known = |server: &str, load: &str, high: f64| CapacityRecord {
+                server: server.to_owned(),
+                load: load.to_owned(),
+                per_s: 150.0,
+                interval_per_s: [100.0, high],
+                lower_bound_only: false,
+            };
+            let capacities = [
+                known("a", "x", 100.0),
+                known("b", "x", 100.0),
+                known("a", "y", 144.0),
+                known("b", "y", 121.0),
+            ];
+            uncertainty_of_capacities(&experiment, &experiment.claims[0], &capacities)
+        };
+        assert_eq!(of("x", ""), 1.0);
+        assert!((of("y", "") - 1.2 * 1.1).abs() < 1e-9, "{}", of("y", ""));
+        assert_eq!(of("y", ", capacity-of = 'a'"), 1.0, "both are offered the same");
+        assert_eq!(of("z", ""), 1.0, "its rate is no multiple");
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::{Bytes, Nanos};
-use record::experiment::{FAMILIES, METRICS, Value, metric};
+use record::experiment::{FAMILIES, Form, METRICS, Value, metric};
 
 use super::claim::{Claim, Measure};
 use super::load::OF_CAPACITY;
@@ -31,6 +31,7 @@ pub(super) fn mistakes(experiment: &Experiment) -> Vec<String> {
         return check.mistakes;
     }
     check.plan();
+    check.common();
     check.names();
     check.servers();
     check.loads();
@@ -342,6 +343,34 @@ impl<'a> Check<'a> {
         }
         for name in quick.loads.iter().flatten() {
             self.known("quick: load", name, self.load_names());
+        }
+        for (what, names) in [("servers", &quick.servers), ("loads", &quick.loads)] {
+            self.require(names.as_ref().is_none_or(|names| !names.is_empty()), || {
+                format!("quick: {what}: expected at least one name")
+            });
+        }
+        let reduced = self.experiment.in_form(Form::Quick);
+        for load in reduced.loads.iter().filter(|load| load.is_relative()) {
+            for (of, under) in reduced.servers.iter().map(|server| reduced.capacity.reference(server, load)) {
+                self.require(reduced.servers.iter().any(|server| server.name == of), || {
+                    format!("quick: servers: rates are multiples of the capacity of '{of}'; keep it")
+                });
+                self.require(reduced.loads.iter().any(|load| load.name == under), || {
+                    format!("quick: loads: rates are multiples of the capacity under '{under}'; keep it")
+                });
+            }
+        }
+    }
+
+    fn common(&mut self) {
+        let Experiment { common, topology, .. } = self.experiment;
+        for (what, number) in [("backlog", common.backlog), ("connections", common.connections)] {
+            self.require(number > 0, || format!("{what}: expected a whole number from 1 up"));
+        }
+        for (what, cpus) in [("server-cpus", &topology.server_cpus), ("client-cpus", &topology.client_cpus)] {
+            self.require(cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()), || {
+                format!("{what}: expected at least one CPU")
+            });
         }
     }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use record::experiment::Value;
 use serde::Deserialize;
 
-use super::template::Selection;
+use super::template::{Matcher, Selection};
 
 /// One group of trials.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -201,6 +201,40 @@ impl Claim {
         };
         let has = |selection: &Selection| selection.has_point(server, load, axes);
         is_compared && at.is_none_or(has) && groups.into_iter().any(has)
+    }
+}
+
+/// A server, load or value of an axis that a claim names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named<'a> {
+    /// The selections of its trials.
+    pub among: Vec<&'a Selection>,
+    /// `server`, `load` or the axis.
+    pub name: String,
+    /// The server, the load or the value.
+    pub value: Value,
+}
+
+impl Claim {
+    /// Returns everything that the claim names, for each of its groups. A range names nothing.
+    pub fn named(&self) -> Vec<Named<'_>> {
+        let Terms { groups, at, .. } = self.measure.terms();
+        let mut named = Vec::new();
+        for group in groups {
+            let among: Vec<&Selection> = [group].into_iter().chain(at).collect();
+            let mut add = |name: &str, value: Value| {
+                named.push(Named { among: among.clone(), name: name.to_owned(), value });
+            };
+            for (name, matcher) in among.iter().flat_map(|selection| &selection.0) {
+                if let Matcher::AnyOf(values) = matcher {
+                    values.iter().for_each(|value| add(name, value.clone()));
+                }
+            }
+            if let Measure::Best(best) = &self.measure {
+                best.among.iter().for_each(|server| add("server", Value::Text(server.clone())));
+            }
+        }
+        named
     }
 }
 

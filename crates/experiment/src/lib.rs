@@ -26,7 +26,7 @@ mod remarks;
 mod server;
 mod template;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use base::{Bytes, Nanos, Seed};
@@ -34,7 +34,7 @@ use record::experiment::{Form, Value};
 use serde::Deserialize;
 
 pub use axis::Axis;
-pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Single, Terms, Two};
+pub use claim::{Best, Claim, Compared, Curve, Expected, Measure, Named, Single, Terms, Two};
 pub use derived_metric::DerivedMetric;
 pub use figure::{Figure, LogAxes, Published};
 pub use load::{LoadSpec, Outage, Rate, Stack};
@@ -308,6 +308,14 @@ pub struct CapacitySpec {
     pub guess: Option<f64>,
 }
 
+impl CapacitySpec {
+    /// Returns the names of the server and the load whose capacity the rates of a relative load at a server multiply.
+    pub fn reference<'a>(&'a self, server: &'a ServerSpec, load: &'a LoadSpec) -> (&'a str, &'a str) {
+        let of = load.capacity_of.as_ref().or(self.of.as_ref()).unwrap_or(&server.name);
+        (of, self.load.as_ref().unwrap_or(&load.name))
+    }
+}
+
 impl Experiment {
     /// Reads an experiment file.
     ///
@@ -339,6 +347,15 @@ impl Experiment {
         let kept = |names: &Option<Vec<String>>, name: &String| {
             names.as_ref().is_none_or(|names| names.contains(name))
         };
+        let all: Vec<String> = reduced.servers.iter().map(|server| server.name.clone()).collect();
+        for claim in &mut reduced.claims {
+            // The best of all is not the best of those that are kept.
+            if let Measure::Best(best) = &mut claim.measure
+                && best.among.is_empty()
+            {
+                best.among.clone_from(&all);
+            }
+        }
         reduced.servers.retain(|server| kept(&quick.servers, &server.name));
         reduced.loads.retain(|load| kept(&quick.loads, &load.name));
         for axis in &mut reduced.axes {
@@ -347,6 +364,17 @@ impl Experiment {
             }
         }
         reduced
+    }
+
+    /// Returns the servers and loads whose capacities the rates of selected trials are multiples of.
+    pub fn references(&self, selections: &[&Selection]) -> BTreeSet<(&str, &str)> {
+        let selects = |what: &str, name: &str| {
+            let mut matchers = selections.iter().filter_map(|selection| selection.0.get(what));
+            matchers.all(|matcher| matcher.matches(&Value::Text(name.to_owned())))
+        };
+        let loads = self.loads.iter().filter(|load| load.is_relative() && selects("load", &load.name));
+        let servers = || self.servers.iter().filter(|server| selects("server", &server.name));
+        loads.flat_map(|load| servers().map(|server| self.capacity.reference(server, load))).collect()
     }
 
     /// Returns the derived metric of that name.

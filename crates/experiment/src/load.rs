@@ -55,6 +55,15 @@ impl Stack {
     pub fn is_in_user_space(self) -> bool {
         self != Stack::Kernel
     }
+
+    /// Returns the place of the connections, in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Stack::Kernel => "kernel sockets",
+            Stack::User => "TCP over TUN",
+            Stack::AfXdp => "TCP over AF_XDP",
+        }
+    }
 }
 
 /// A server behind a load balancer is killed during the measured time, and started again.

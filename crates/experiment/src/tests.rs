@@ -180,6 +180,35 @@ fn what_does_not_fit_together_is_said() {
 }
 
 #[test]
+fn nothing_of_something_needed_is_refused() {
+    for (from, to, expected) in [
+        ("servers = [\"inf\"]", "servers = []", "quick: servers: expected at least one name"),
+        ("[quick]", "[common]\nbacklog = 0\n[quick]", "backlog: expected a whole number from 1 up"),
+        ("[quick]", "[common]\nconnections = 0\n[quick]", "connections: expected a whole number from 1 up"),
+        ("[quick]", "[topology]\nserver-cpus = []\n[quick]", "server-cpus: expected at least one CPU"),
+    ] {
+        let wrong = mistake(from, to);
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}
+
+#[test]
+fn the_quick_form_keeps_what_rates_multiply() {
+    let wrong = mistake("[quick]", "[capacity]\nof = \"one\"\n[quick]");
+    assert!(
+        wrong.contains("quick: servers: rates are multiples of the capacity of 'one'; keep it"),
+        "{wrong}"
+    );
+    let second =
+        "[[load]]\nname = \"second\"\nrate = \"{offered} x capacity\"\n[capacity]\nload = \"one-packet\"\n";
+    let wrong = mistake("[quick]", &format!("{second}[quick]\nloads = [\"second\"]"));
+    assert!(
+        wrong.contains("quick: loads: rates are multiples of the capacity under 'one-packet'"),
+        "{wrong}"
+    );
+}
+
+#[test]
 fn each_value_of_an_axis_makes_a_rate() {
     let wrong = mistake("values = [0.5, 1, 1.5]", "values = [0.5, 0, 1.5]");
     assert!(wrong.contains("load 'one-packet': rate: '0 x capacity' is not a rate"), "{wrong}");

@@ -189,12 +189,7 @@ fn records_make_the_report_again_and_can_be_compared() {
     let folder = with(TINY);
     lab(folder.path(), &["run", "tiny.toml"]);
     // On a busy machine trials have flaws, and those are not compared.
-    for entry in fs::read_dir(folder.path().join("inrush-lab/tiny/trials")).unwrap() {
-        let file = entry.unwrap().path();
-        let mut trial = read(&file);
-        trial["flaws"] = Value::Array(Vec::new());
-        fs::write(file, trial.to_string()).unwrap();
-    }
+    flaw_trials(folder.path(), &[]);
     let report = folder.path().join("inrush-lab/tiny/report.html");
     fs::remove_file(&report).unwrap();
     let output = lab(folder.path(), &["report", "inrush-lab/tiny"]);
@@ -208,6 +203,34 @@ fn records_make_the_report_again_and_can_be_compared() {
     let with_nothing = compare("nowhere");
     assert_eq!(with_nothing.status.code(), Some(2));
     assert_eq!(text(&with_nothing.stderr).lines().count(), 1, "{}", text(&with_nothing.stderr));
+}
+
+/// Gives every trial of a run the same flaws.
+fn flaw_trials(folder: &Path, flaws: &[&str]) {
+    for entry in fs::read_dir(folder.join("inrush-lab/tiny/trials")).unwrap() {
+        let file = entry.unwrap().path();
+        let mut trial = read(&file);
+        trial["flaws"] = flaws.iter().copied().map(Value::from).collect();
+        fs::write(file, trial.to_string()).unwrap();
+    }
+}
+
+#[test]
+fn comparison_with_a_run_of_a_dead_server_fails() {
+    let (alive, dead) = (with(TINY), with(TINY));
+    for (folder, flaws) in [(&alive, &[][..]), (&dead, &["server-died"])] {
+        lab(folder.path(), &["run", "tiny.toml"]);
+        flaw_trials(folder.path(), flaws);
+    }
+    let second = dead.path().join("inrush-lab/tiny");
+    let output = lab(alive.path(), &["compare", "inrush-lab/tiny", second.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("the second run has no valid trial at"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(text(&output.stderr).contains("not measured in the second"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use base::Nanos;
+use base::{Nanos, printable_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The place where progress is shown.
@@ -29,6 +29,7 @@ impl Progress {
 
     /// Prints a line that stays.
     pub fn say(&self, line: &str) {
+        let line = printable_lines(line);
         match self {
             Progress::Bar(bar) => bar.println(line),
             // A closed standard error is not a reason to end an experiment.
@@ -38,6 +39,7 @@ impl Progress {
 
     /// Shows the present step, the time left, and the time of the whole.
     pub fn step(&self, what: &str, left: Nanos, whole: Nanos) {
+        let what = printable_lines(what);
         match self {
             Progress::Bar(bar) => {
                 bar.set_length(whole.0);

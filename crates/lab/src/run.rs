@@ -44,6 +44,9 @@ const LOOPBACK: &str = "Over the loopback interface the client's CPU does the se
 /// The warning for loads whose TCP should be in user space and cannot be.
 const NO_USER_STACK: &str = "TCP in user space needs network namespaces and access to /dev/net/tun: the client uses \
                              kernel sockets, and is the limit from about twice a server's capacity.";
+/// The warning for loads that should come over AF_XDP and cannot.
+const NO_AF_XDP: &str = "TCP over AF_XDP needs root and network namespaces: trials of the loads that ask for it have a \
+                         flaw, and no claim about them gets a verdict.";
 /// The error of an interrupted run.
 const INTERRUPTED: &str = "interrupted; run the same command again to continue";
 /// Failed starts in a row after which the run leaves a server out.
@@ -164,9 +167,11 @@ fn run_record(
     if topology.kind == TopologyKind::Loopback {
         record.warnings.push(LOOPBACK.to_owned());
     }
-    let stacks = || experiment.loads.iter().map(|load| load.stack).filter(|stack| stack.is_in_user_space());
-    if stacks().any(|asked| topology.stack(asked) == Stack::Kernel) {
-        record.warnings.push(NO_USER_STACK.to_owned());
+    for (asked, warning) in [(Stack::User, NO_USER_STACK), (Stack::AfXdp, NO_AF_XDP)] {
+        let is_asked = experiment.loads.iter().any(|load| load.stack == asked);
+        if is_asked && topology.stack(asked) != asked {
+            record.warnings.push(warning.to_owned());
+        }
     }
     let config = [
         ("server_cpus".to_owned(), list(&topology.server.cpus)),

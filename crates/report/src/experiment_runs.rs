@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use analysis::Analysed;
-use analysis::experiment_runs::{Change, Comparison, Row, compare};
+use analysis::experiment_runs::{Change, Comparison, Lost, Row, compare};
 use anyhow::bail;
 use base::printable;
 
@@ -39,7 +39,7 @@ pub fn of_folders(first: &Path, second: &Path, matters: f64) -> anyhow::Result<V
             bail!("one folder holds a run, the other does not: {} and {}", first.display(), second.display())
         }
     };
-    if comparisons.iter().all(|comparison| comparison.rows.is_empty()) {
+    if comparisons.iter().all(|comparison| comparison.rows.is_empty() && comparison.lost.is_empty()) {
         bail!(
             "{} and {} have no point in common: nothing can be compared",
             first.display(),
@@ -70,6 +70,13 @@ pub fn text(comparison: &Comparison) -> String {
                 multiple(*ratio)
             ));
         }
+    }
+    for Lost { server, load, points, of } in &comparison.lost {
+        let load = load.as_ref().map_or(String::new(), |load| format!(", {}", printable(load)));
+        out.push_str(&format!(
+            "warning: {}{load}: the second run has no valid trial at {points} of the first run's {of} points.\n",
+            printable(server)
+        ));
     }
     for warning in &comparison.warnings {
         out.push_str(&format!("warning: {}\n", printable(warning)));

@@ -6,7 +6,7 @@
 //! were the first to read.
 //!
 //! Owns finding the hierarchies (version 1 or 2), making groups with their bounds, and removing them. Dropping a
-//! [`Cgroup`] removes it, which needs its processes to have ended. Its name carries the owner's mark, so that
+//! [`Cgroup`] ends the processes in it and removes it. Its name carries the owner's mark, so that
 //! [`super::leftovers`] finds a group that a killed laboratory left.
 
 use std::collections::BTreeSet;
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::Bytes;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::owner;
 
@@ -198,6 +199,15 @@ pub(crate) fn remove(group: &Path) -> std::io::Result<()> {
     fs::remove_dir(group)
 }
 
+/// Kills the processes of a control group.
+fn end_members(group: &Path) {
+    let members = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for member in members.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)) {
+        // It may have ended meanwhile.
+        let _ = kill_process(member, Signal::KILL);
+    }
+}
+
 impl AsFd for Cgroup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.processes.as_fd()
@@ -206,6 +216,8 @@ impl AsFd for Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        // The workers of a killed server stay in its group, which cannot be removed then.
+        end_members(&self.folder);
         // A group that still has a process remains, and the laboratory's cleaning finds it later.
         let _ = remove(&self.folder);
     }
@@ -244,6 +256,17 @@ mod tests {
         assert_eq!(bound.into_iter().flatten().next().unwrap().trim(), most.0.to_string());
         drop(groups);
         assert!(folders.iter().all(|folder| !folder.exists()));
+    }
+
+    #[test]
+    fn members_of_a_group_are_killed() {
+        use std::os::unix::process::ExitStatusExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mut member = sys::process::Program::new("sleep").arguments(["1000"]).start().unwrap();
+        fs::write(folder.path().join("cgroup.procs"), format!("{}\n", member.id())).unwrap();
+        end_members(folder.path());
+        let exit = member.wait(Nanos::from_secs(10)).unwrap().unwrap();
+        assert_eq!(exit.status.signal(), Some(9));
     }
 
     #[test]

@@ -413,7 +413,7 @@ fn quoted(lines: &[String]) -> String {
     lines.last().map_or(String::new(), |line| format!(": {}", line.trim()))
 }
 
-/// Sends one request and returns the whole reply as text.
+/// Sends one request and returns the whole reply as text. Bytes that are no UTF-8 are replaced.
 fn request(address: SocketAddr, method: &str, path: &str, content: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, STATUS_WITHIN.into())?;
     stream.set_read_timeout(Some(STATUS_WITHIN.into()))?;
@@ -424,9 +424,9 @@ fn request(address: SocketAddr, method: &str, path: &str, content: &str) -> io::
     );
     // In one segment: a second one would wait for the ACK of the first, which HAProxy delays by 40 ms.
     stream.write_all(text.as_bytes())?;
-    let mut reply = String::new();
-    stream.take(STATUS_LENGTH_MAX).read_to_string(&mut reply)?;
-    Ok(reply)
+    let mut reply = Vec::new();
+    stream.take(STATUS_LENGTH_MAX).read_to_end(&mut reply)?;
+    Ok(String::from_utf8_lossy(&reply).into_owned())
 }
 
 #[cfg(test)]
@@ -457,6 +457,21 @@ mod tests {
         let (sender, lines) = sync_channel(COMPLAINTS);
         forward_lines(&b"GET /\xff\r\nlast"[..], &sender);
         assert_eq!(lines.try_iter().collect::<Vec<_>>(), ["GET /\u{fffd}", "last"]);
+    }
+
+    #[test]
+    fn a_reply_of_any_bytes_is_read() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 512];
+            assert!(stream.read(&mut asked).unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n\xe9t\xe9").unwrap();
+        });
+        let reply = request(address, "GET", "/", "").unwrap();
+        server.join().unwrap();
+        assert!(is_fine(&reply) && reply.ends_with("\u{fffd}t\u{fffd}"), "{reply}");
     }
 
     #[test]

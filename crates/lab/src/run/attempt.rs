@@ -2,14 +2,16 @@
 
 use anyhow::bail;
 use base::{Nanos, Seed};
-use experiment::ServerKind;
+use experiment::{Claim, Experiment, ServerKind, Stack};
 use record::experiment::{Flaw, TRIAL_SCHEMA, TrialRecord};
 use record::{Speed, Verdict};
 
+use super::schedule::PlanPoint;
 use super::test_bed::{Place, TestBed, TestBedError};
 use super::{INTERRUPTED, Run, START_FAILURES, command_lines, metrics, speed};
 use crate::trial::{LoadError, RunTime, Seen};
 use stage::server_under_test::StartError;
+use stage::topology::Topology;
 
 /// The time between two checks whether a herd has ended.
 const TICK: Nanos = Nanos::from_millis(20);
@@ -99,7 +101,7 @@ impl Run<'_> {
             seed: place.seed,
         };
         let run = command_lines::load(load, &point.axes, offer).map_err(Failure::Because)?;
-        self.note_conditions(trial, &test_bed);
+        self.note_conditions(trial, &point, &test_bed);
         let spin = |test_bed: &TestBed| speed::spin_us(&test_bed.topology.server.cpus);
         let spin_us_before = spin(&test_bed)?;
         let restart = self.experiment.plan.restart;
@@ -133,11 +135,13 @@ impl Run<'_> {
     }
 
     /// Notes the conditions in force, and those that differ from the experiment's as a flaw.
-    fn note_conditions(&self, trial: &mut TrialRecord, test_bed: &TestBed) {
+    fn note_conditions(&self, trial: &mut TrialRecord, point: &PlanPoint, test_bed: &TestBed) {
         trial.in_force = Some(test_bed.in_force.clone());
-        if !test_bed.differences.is_empty() {
+        let mut differences = test_bed.differences.clone();
+        differences.extend(other_client(self.experiment, point, &test_bed.topology));
+        if !differences.is_empty() {
             trial.flaws.push(Flaw::SettingsDiffer);
-            trial.failure = Some(test_bed.differences.join("; "));
+            trial.failure = Some(differences.join("; "));
         }
     }
 
@@ -211,6 +215,22 @@ impl Run<'_> {
     }
 }
 
+/// Describes a client that is too unlike the one of the file for a verdict. AF_XDP has no substitute. Kernel sockets
+/// may stand for TUN, unless a claim compares the load with another that would then have the same client.
+fn other_client(experiment: &Experiment, point: &PlanPoint, topology: &Topology) -> Option<String> {
+    let load = &experiment.loads[point.load?];
+    let (asked, had) = (load.stack, topology.stack(load.stack));
+    let server = &experiment.servers[point.server].name;
+    let is_about = |claim: &Claim, load: &str| claim.is_about(server, Some(load), &point.axes);
+    let is_compared_with = |other: &str| {
+        experiment.claims.iter().any(|claim| is_about(claim, &load.name) && is_about(claim, other))
+    };
+    let mut alike =
+        experiment.loads.iter().filter(|other| other.stack != asked && topology.stack(other.stack) == had);
+    let has_other = asked == Stack::AfXdp || alike.any(|other| is_compared_with(&other.name));
+    (had != asked && has_other).then(|| format!("the client has {} and not {}", had.words(), asked.words()))
+}
+
 /// Returns the end of a server under load, if it has ended. Does not block.
 ///
 /// # Errors
@@ -234,5 +254,44 @@ pub(super) enum Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::Because(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stage::topology::TopologyOptions;
+
+    /// Describes the client of the second load over loopback, where every connection is a kernel socket.
+    fn over_loopback(asked: &str, claim: &str) -> Option<String> {
+        let text = format!(
+            "title = 't'\nserver = [{{ name = 's' }}]\n{claim}\n\
+             load = [{{ name = 'plain', rate = '9' }}, {{ name = 'asked', rate = '9', stack = '{asked}' }}]"
+        );
+        let experiment = Experiment::parse(&text).unwrap();
+        let topology =
+            Topology::with(&TopologyOptions { loopback: true, ..TopologyOptions::default() }).unwrap();
+        let point = PlanPoint { server: 0, load: Some(1), axes: Default::default() };
+        other_client(&experiment, &point, &topology)
+    }
+
+    #[test]
+    fn load_without_its_af_xdp_is_flawed() {
+        let said = over_loopback("af-xdp", "");
+        assert_eq!(said.as_deref(), Some("the client has kernel sockets and not TCP over AF_XDP"));
+        assert_eq!(over_loopback("kernel", ""), None);
+    }
+
+    #[test]
+    fn compared_loads_on_one_client_are_flawed() {
+        let claim = |over: &str| {
+            format!(
+                "claim = [{{ text = 'c', at-least = 1, ratio = {{ metric = 'replies_per_s', \
+                 of = {{ load = 'asked' }}, over = {{ load = '{over}' }} }} }}]"
+            )
+        };
+        let said = over_loopback("user", &claim("plain"));
+        assert_eq!(said.as_deref(), Some("the client has kernel sockets and not TCP over TUN"));
+        assert_eq!(over_loopback("user", &claim("asked")), None, "a warning is enough");
     }
 }

@@ -49,14 +49,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Leaves out all servers if the reference server has no capacity: no relative rate has a meaning then.
+    /// Leaves out each server whose relative rates all lack their reference: none of them has a meaning then.
     fn exclude_without_reference(&mut self) {
-        let Some(of) = &self.experiment.capacity.of else { return };
-        let relative = self.experiment.loads.iter().position(|load| load.is_relative());
-        let Some(load) = relative else { return };
-        for server in 0..self.experiment.servers.len() {
+        let loads = &self.experiment.loads;
+        let relative: Vec<usize> = (0..loads.len()).filter(|load| loads[*load].is_relative()).collect();
+        let Some(first) = relative.first().map(|load| &loads[*load]) else { return };
+        for (server, spec) in self.experiment.servers.iter().enumerate() {
             let left_out = self.store.run.servers[server].excluded.is_some();
-            if !left_out && self.capacity(server, load).is_none() {
+            if !left_out && relative.iter().all(|load| self.capacity(server, *load).is_none()) {
+                let (of, _) = self.experiment.capacity.reference(spec, first);
                 self.exclude(
                     server,
                     format!("its rates are multiples of the capacity of {of}, which is not known"),
@@ -67,12 +68,10 @@ impl Run<'_> {
 
     /// Returns the capacity that a load's relative rates at a server refer to.
     pub(super) fn capacity(&self, server: usize, load: usize) -> Option<f64> {
-        let own = &self.experiment.servers[server].name;
         let load = &self.experiment.loads[load];
-        let name = load.capacity_of.as_ref().or(self.experiment.capacity.of.as_ref()).unwrap_or(own);
-        let under = self.experiment.capacity.load.as_ref().unwrap_or(&load.name);
+        let (of, under) = self.experiment.capacity.reference(&self.experiment.servers[server], load);
         let known = self.store.run.capacities.iter();
-        let mut known = known.filter(|known| known.server == *name && known.load == *under);
+        let mut known = known.filter(|known| known.server == of && known.load == under);
         known.next().filter(|_| load.is_relative()).map(|capacity| capacity.per_s)
     }
 

@@ -18,6 +18,9 @@ use stage::server_under_test::recipe::{self, Readiness, Recipe};
 use stage::server_under_test::{Settings, StartError};
 use stage::topology::Topology;
 
+/// The flag for the number of requests of a session.
+const SESSION_LENGTH: &str = "--requests-per-connection";
+
 /// The values of a point's axes.
 pub type Axes = BTreeMap<String, Value>;
 
@@ -185,6 +188,10 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     if load.is_relative() && offer.capacity_per_s.or(offer.rate_per_s).is_none() {
         return Err(unknown_capacity());
     }
+    if load.flags.iter().any(|flag| flag.split('=').next() == Some(SESSION_LENGTH)) {
+        // The rate of sessions follows from it.
+        return Err(format!("{SESSION_LENGTH} in flags: write it as requests-per-connection of the load"));
+    }
     let axes = &with_capacity(axes, offer.capacity_per_s);
     let workload = filled(&load.workload, axes);
     let usual = if workload.starts_with("specweb99") { "/" } else { "/index.html" };
@@ -216,7 +223,7 @@ pub fn load(load: &LoadSpec, axes: &Axes, offer: Offer) -> Result<LoadRun, Strin
     add("--seed", offer.seed.to_string());
     add("--output", "json".to_owned());
     if let Some(length) = length {
-        add("--requests-per-connection", length);
+        add(SESSION_LENGTH, length);
     }
     for population in all_filled(&load.populations, axes).filter(|population| !is_nobody(population)) {
         add("--population", population);
@@ -390,6 +397,15 @@ mod tests {
         let lines = command_lines(&Experiment::parse(text).unwrap());
         let wrong = lines.into_iter().find_map(|(_, line)| line.err());
         assert_eq!(wrong.unwrap(), "'many' is not a number of requests; expected 1, N or LO..HI");
+    }
+
+    #[test]
+    fn session_length_in_flags_is_refused() {
+        for flags in ["'--requests-per-connection', '5'", "'--requests-per-connection=5'"] {
+            let spec = spec(&format!("name = 'a'\nrate = '9'\nflags = [{flags}]"));
+            let wrong = load(&spec, &axes(&[]), offer(None)).err().unwrap();
+            assert!(wrong.ends_with("write it as requests-per-connection of the load"), "{wrong}");
+        }
     }
 
     #[test]

@@ -114,22 +114,17 @@ fn repetitions(experiment: &Experiment, point: &PlanPoint) -> u32 {
     if is_judged { experiment.plan.trials } else { experiment.plan.curve_trials.unwrap_or(u32::MAX) }
 }
 
-/// Returns the pairs of server and load, by their places, that need a capacity.
+/// Returns the pairs of server and load, by their places, that need a capacity: those that a relative rate refers to.
 pub fn searches(experiment: &Experiment) -> Vec<(usize, usize)> {
-    let counts = |server: &ServerSpec| {
-        server.kind.serves() && experiment.capacity.of.as_ref().is_none_or(|of| *of == server.name)
-    };
-    let loads = experiment.loads.iter().enumerate().filter(|(_, load)| {
-        load.is_relative() && experiment.capacity.load.as_ref().is_none_or(|of| *of == load.name)
+    let Experiment { servers, loads, capacity, .. } = experiment;
+    let serving = || servers.iter().filter(|server| server.kind.serves());
+    let relative = loads.iter().filter(|load| load.is_relative());
+    let references = relative.flat_map(|load| serving().map(|server| capacity.reference(server, load)));
+    let places = references.filter_map(|(of, under)| {
+        let server = servers.iter().position(|server| server.kind.serves() && server.name == of)?;
+        Some((server, loads.iter().position(|load| load.name == under)?))
     });
-    let relative: Vec<usize> = loads.map(|(place, _)| place).collect();
-    let servers = experiment.servers.iter().enumerate().filter(|(_, server)| counts(server));
-    let pairs = servers.flat_map(|(server, _)| relative.iter().map(move |load| (server, *load)));
-    let counts_for_all = |(server, load): &(usize, usize)| {
-        let of = experiment.loads[*load].capacity_of.as_ref();
-        of.is_none_or(|of| *of == experiment.servers[*server].name)
-    };
-    pairs.filter(counts_for_all).collect()
+    places.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Returns the times of one run of a capacity search, and the number of runs that narrow the capacity down. A full run
@@ -244,6 +239,8 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
         experiment.capacity.of = None;
         experiment.loads[0].capacity_of = Some("fdm".to_owned());
         assert_eq!(searches(&experiment), [(0, 0)], "the others are offered multiples of its capacity");
+        experiment.capacity.of = Some("epoll".to_owned());
+        assert_eq!(searches(&experiment), [(0, 0)], "a load's own reference counts before that of all");
         experiment.loads[0].capacity_of = None;
         experiment.capacity.of = Some("epoll".to_owned());
         let estimate = estimate(&experiment, Form::Quick);

@@ -121,17 +121,19 @@ impl Store {
     }
 
     /// Adds a flaw to the last attempts at the places that a rule names, and writes them again. The rule sees all last
-    /// attempts. Returns the number of attempts that did not have the flaw.
+    /// attempts. Returns the number of attempts that did not have the flaw. Keeps a record that cannot be written for
+    /// the next [`Store::flush`].
     ///
     /// # Errors
-    /// A record that cannot be read or written.
+    /// A record that cannot be read.
     pub fn flaw(
         &mut self,
         flaw: Flaw,
         rule: impl FnOnce(&[TrialRecord]) -> Vec<u32>,
     ) -> anyhow::Result<usize> {
         let mut last: BTreeMap<u32, TrialRecord> = BTreeMap::new();
-        last.extend(self.directory.attempts()?.0.into_iter().map(|trial| (trial.order, trial)));
+        let written = self.directory.attempts()?.0.into_iter();
+        last.extend(written.chain(self.unwritten.iter().cloned()).map(|trial| (trial.order, trial)));
         let trials: Vec<TrialRecord> = last.into_values().collect();
         let named = rule(&trials);
         let mut added = 0;
@@ -139,7 +141,8 @@ impl Store {
             if !trial.flaws.contains(&flaw) {
                 added += 1;
                 trial.flaws.push(flaw);
-                self.add(trial)?;
+                // A full disk must not end the run: the store keeps the record, and the next flush tells.
+                let _ = self.add(trial);
             }
         }
         Ok(added)
@@ -167,11 +170,12 @@ impl Store {
     }
 }
 
-/// Returns the parts of a machine that decide a trial's figures, in words.
+/// Returns the parts of a machine that decide a trial's figures, in words. Our own servers are a part.
 fn machine(manifest: &Manifest) -> String {
     let cpus = |side: &str| manifest.config.get(side).map_or("", String::as_str);
     let (server, client) = (cpus("server_cpus"), cpus("client_cpus"));
-    format!("{} with Linux {} (server's CPUs {server}, client's {client})", manifest.cpu, manifest.kernel)
+    let Manifest { cpu, kernel, version, .. } = manifest;
+    format!("{cpu} with Linux {kernel} and Inrush {version} (server's CPUs {server}, client's {client})")
 }
 
 #[cfg(test)]
@@ -297,6 +301,18 @@ mod tests {
     }
 
     #[test]
+    fn run_resumed_by_another_version_names_both() {
+        let folder = tempfile::tempdir().unwrap();
+        let by = |version: &str| {
+            let manifest = Manifest { version: version.to_owned(), ..Manifest::default() };
+            Store::open(folder.path().to_owned(), RunRecord { manifest, ..run("a") }).unwrap().run
+        };
+        assert!(by("0.1.0").warnings.is_empty());
+        let resumed = by("0.2.0");
+        assert!(["0.1.0", "0.2.0"].iter().all(|name| resumed.warnings[0].contains(name)), "{resumed:?}");
+    }
+
+    #[test]
     fn a_run_of_something_else_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         drop(Store::open(folder.path().to_owned(), run("a")).unwrap());
@@ -314,5 +330,27 @@ mod tests {
         std::fs::create_dir(&trials).unwrap();
         store.add(trial(1, 1, vec![])).unwrap();
         assert_eq!(Directory::new(folder.path()).attempts().unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn full_disk_neither_reverts_attempts_nor_ends_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path().to_owned(), run("a")).unwrap();
+        store.add(trial(0, 1, vec![Flaw::Noisy])).unwrap();
+        // A folder in the place of its file keeps a record from being written.
+        let place = Directory::new(folder.path()).trial_file(0, 2);
+        std::fs::create_dir(&place).unwrap();
+        assert!(store.add(trial(0, 2, vec![])).is_err());
+        std::fs::remove_dir(&place).unwrap();
+        let rule = |trials: &[TrialRecord]| {
+            assert_eq!(trials.iter().map(|trial| trial.attempt).collect::<Vec<_>>(), [2]);
+            std::fs::create_dir(&place).unwrap();
+            vec![0]
+        };
+        assert_eq!(store.flaw(Flaw::MachineSlowed, rule).unwrap(), 1);
+        assert_eq!(store.known(0), Known { attempts: 2, valid: false, has_result: true });
+        std::fs::remove_dir(&place).unwrap();
+        store.flush().unwrap();
+        assert_eq!(Directory::new(folder.path()).read().unwrap().trials[0].flaws, [Flaw::MachineSlowed]);
     }
 }

@@ -85,6 +85,10 @@ fn push_escaped(into: &mut String, text: &str) {
             '>' => into.push_str("&gt;"),
             '"' => into.push_str("&quot;"),
             '\'' => into.push_str("&#39;"),
+            '\t' | '\n' | '\r' => into.push(letter),
+            // XML has no place for these, not even escaped.
+            '\u{fffe}' | '\u{ffff}' => into.push(char::REPLACEMENT_CHARACTER),
+            control if control.is_control() => into.push(char::REPLACEMENT_CHARACTER),
             other => into.push(other),
         }
     }
@@ -105,6 +109,13 @@ mod tests {
             markup.finish(),
             "<g class=\"a&quot;b\"><text x=\"1.3\">&lt;&amp;&#39;&gt;</text><path/></g>"
         );
+    }
+
+    #[test]
+    fn characters_that_xml_lacks_are_replaced() {
+        let mut markup = Markup::default();
+        markup.text("text", &[], "a\u{1b}b\u{0}c\u{ffff}d\te");
+        assert_eq!(markup.finish(), "<text>a\u{fffd}b\u{fffd}c\u{fffd}d\te</text>");
     }
 
     #[test]

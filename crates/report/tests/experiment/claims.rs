@@ -203,7 +203,47 @@ fn what_the_quick_form_leaves_out_is_not_tested() {
     let experiment = Experiment::parse(TEXT).unwrap().in_form(Form::Quick);
     let claims = judge_all(&experiment, &quick);
     assert_eq!(of(&claims, "At half").because, "not measured in the quick form");
-    assert_eq!(of(&claims, "Past saturation accepting all").judged, Judgement::Reproduced);
+    let partly = of(&claims, "Past saturation accepting all");
+    assert_eq!(partly.because, "offered 3 was not measured in the quick form");
+}
+
+/// Judges a claim alone, about the trials of the quick form of a file that keeps some servers.
+fn quick_about(claim: &str) -> Judged {
+    let (head, _) = TEXT.split_once("[[claim]]").unwrap();
+    let text = format!("{head}[quick]\nservers = [\"one\", \"inf\"]\n[[claim]]\ntext = \"x\"\n{claim}");
+    let mut quick = run();
+    quick.run.form = Form::Quick;
+    quick.trials.retain(|trial| {
+        let offered = trial.axes.get("offered").and_then(Value::number);
+        ["one", "inf"].contains(&trial.server.as_str()) && offered == Some(1.5)
+    });
+    judge_all(&Experiment::parse(&text).unwrap().in_form(Form::Quick), &quick).remove(0)
+}
+
+#[test]
+fn claim_is_untested_without_one_of_its_servers() {
+    let of = |servers: &str| {
+        quick_about(&format!(
+            "value = {{ metric = \"replies_per_s\", of = {{ server = [{servers}], offered = 1.5 }} }}\nat-least = 1"
+        ))
+    };
+    assert_eq!(of("\"one\", \"inf\"").judged, Judgement::Reproduced);
+    let without = of("\"one\", \"ten\"");
+    assert_eq!(without.judged, Judgement::NotTested);
+    assert_eq!(without.because, "server ten was not measured in the quick form");
+    let at = quick_about(
+        "value = { metric = \"replies_per_s\", of = { server = \"one\", offered = [1.5, 3] } }\nat-least = 1",
+    );
+    assert_eq!(at.because, "offered 3 was not measured in the quick form");
+    let best = |among: &str| {
+        quick_about(&format!(
+            "best = {{ metric = \"replies_per_s\", at = {{ offered = 1.5 }}, {among} expected = [\"inf\"] }}"
+        ))
+    };
+    assert_eq!(best("among = [\"one\", \"inf\"],").judged, Judgement::Reproduced);
+    let best_of_all = best("");
+    assert_eq!(best_of_all.judged, Judgement::NotTested);
+    assert_eq!(best_of_all.because, "server ten was not measured in the quick form");
 }
 
 #[test]

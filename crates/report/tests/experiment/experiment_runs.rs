@@ -3,6 +3,7 @@
 use analysis::experiment_runs::{Change, Row, compare};
 use base::Seed;
 use experiment::Experiment;
+use record::experiment::{Flaw, Form, RunDirectory};
 use report::experiment_runs::{of_folders, text};
 
 use super::fixture::{TEXT, run_with, write};
@@ -91,6 +92,30 @@ fn what_makes_runs_hard_to_compare_is_said() {
     assert_eq!(comparison.worse().count(), 0);
     second.trials.clear();
     assert_eq!(compare(&experiment, (&first, &second), 0.02).rows, []);
+}
+
+#[test]
+fn what_the_second_run_has_lost_is_said() {
+    let experiment = Experiment::parse(TEXT).unwrap();
+    let (first, mut second) = (run_with(3, Seed(1), |_| 1.0), run_with(3, Seed(1), |_| 1.0));
+    let lost = |second: &RunDirectory| {
+        let comparison = compare(&experiment, (&first, second), 0.02);
+        assert_eq!(text(&comparison).contains("no valid trial"), !comparison.lost.is_empty());
+        let found = comparison.lost.into_iter().map(|lost| (lost.server, lost.load, lost.points, lost.of));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(lost(&second), []);
+    second.trials.iter_mut().filter(|trial| trial.server == "ten").for_each(|trial| {
+        trial.flaws = vec![Flaw::ServerDied];
+    });
+    let all_of_ten = [("ten".to_owned(), Some("one-packet".to_owned()), 7, 7)];
+    assert_eq!(lost(&second), all_of_ten);
+    second.trials.retain(|trial| trial.server != "ten");
+    assert_eq!(lost(&second), all_of_ten);
+    second.run.form = Form::Quick;
+    assert_eq!(lost(&second), [], "the quick form does without");
+    second.run.servers.iter_mut().for_each(|server| server.excluded = Some("no start".to_owned()));
+    assert_eq!(lost(&second), all_of_ten);
 }
 
 #[test]
