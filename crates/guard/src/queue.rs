@@ -45,11 +45,12 @@ impl AcceptQueues {
             let before = self.last.insert(listener.cookie, listener.drops).unwrap_or(listener.drops);
             grown += u64::from(listener.drops.wrapping_sub(before));
         }
-        // The refusals are read a moment later than the drops, so that some show in the next reading.
-        let owed = self.unseen + refused.saturating_sub(self.refused);
+        // The refusals are read a moment later than the drops, so that some of the new ones show in the next reading.
+        let new = refused.saturating_sub(self.refused);
+        let owed = self.unseen + new;
         self.refused = refused;
         self.dropped += grown.saturating_sub(owed);
-        self.unseen = owed.saturating_sub(grown);
+        self.unseen = owed.saturating_sub(grown).min(new);
         self.last.retain(|cookie, _| listeners.iter().any(|listener| listener.cookie == *cookie));
         reading.dropped = self.dropped;
         if with_accepted {
@@ -107,6 +108,9 @@ mod tests {
         assert_eq!(dropped(10, 3), 0);
         assert_eq!(dropped(10, 5), 0, "two that the drops do not show yet");
         assert_eq!(dropped(13, 5), 1, "and one that the queue has dropped");
+        assert_eq!(dropped(13, 9), 1);
+        assert_eq!(dropped(13, 9), 1, "the listener that refused them has closed");
+        assert_eq!(dropped(16, 9), 4);
     }
 
     #[test]

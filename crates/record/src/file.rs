@@ -43,18 +43,28 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<(), RecordError> {
 
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written = fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_data()))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.or_else(|cause| {
-        // Nothing is lost if the temporary file stays.
-        let _ = fs::remove_file(&temporary);
-        if path.exists() { write_through(path, contents) } else { Err(cause) }
-    })
+    let mut file = match fs::File::create(&temporary) {
+        Ok(file) => file,
+        // Nothing may be made in the folder, and the file may be written all the same.
+        Err(error) if path.exists() && is_forbidden(&error) => return write_through(path, contents),
+        Err(error) => return Err(error),
+    };
+    let written = file.write_all(contents).and_then(|()| file.sync_data());
+    let replaced = written.and_then(|()| match fs::rename(&temporary, path) {
+        Err(_) if path.exists() => write_through(path, contents),
+        renamed => renamed,
+    });
+    // Nothing is lost if the temporary file stays.
+    let _ = fs::remove_file(&temporary);
+    replaced
+}
+
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn write_through(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let mut file = fs::File::options().write(true).truncate(true).open(path)?;
+    let mut file = fs::File::options().write(true).create(true).truncate(true).open(path)?;
     file.write_all(contents)
 }
 
@@ -99,7 +109,10 @@ mod tests {
         fs::write(&file, "an older record, which was longer").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         write(&link, &1).unwrap();
-        assert_eq!((read::<u32>(&file).unwrap(), fs::read_link(&link).unwrap()), (1, file));
+        assert_eq!((read::<u32>(&file).unwrap(), fs::read_link(&link).unwrap()), (1, file.clone()));
+        fs::remove_file(&file).unwrap();
+        write(&link, &2).unwrap();
+        assert_eq!(read::<u32>(&file).unwrap(), 2, "a link to a file that is not there yet");
         write(Path::new("/dev/null"), &1).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
@@ -111,6 +124,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.json");
         fs::write(&path, "{").unwrap();
+        // The temporary file cannot be made.
+        fs::create_dir(path.with_extension(format!("{}.tmp", std::process::id()))).unwrap();
+        assert!(write(&path, &1).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{");
         assert!(matches!(read::<u32>(&path), Err(RecordError::Shape { .. })));
     }
 }

@@ -22,8 +22,9 @@
 //!   with the file alone.
 //!
 //! Invariants: a change of a file is noticed within [`CacheLimits::fresh_for`]. A hit makes no system call,
-//! decodes nothing, allocates nothing and looks at no rule but those about more of the request than its path. While descriptors are exhausted, cached files are served as last
-//! seen.
+//! decodes nothing and looks at no rule but those about more of the request than its path. It allocates nothing, unless rules
+//! about clients meet addresses that leave out their ends. While descriptors are exhausted, cached files are served as
+//! last seen.
 //!
 //! The modules besides these: `answer` has the steps from a request to a stored form, [`compress`] among them, and
 //! [`auth`] checks passwords. `root` opens files below the root and follows symbolic links there. `cache` remembers files,

@@ -6,9 +6,10 @@
 //! A rule sees only canonical paths ([`crate::path`]), so no spelling of a path evades it. The rules are asked in this
 //! order: redirects ([`Redirect`]), fixed responses ([`Fixed`]), networks ([`Access`]), passwords ([`Auth`]). The first
 //! that matches decides, but of the rules about passwords, of the header rules ([`HeaderRule`]) with one name, and of the
-//! paces ([`PaceRule`]), the last does. Then comes the file, or an error with its page ([`ErrorPage`]). Where addresses end
-//! without a slash ([`Slashes::Remove`]), rules about networks and passwords see the path of a folder with its slash too. Where
-//! addresses leave out an ending, they see the path of the file with it.
+//! paces ([`PaceRule`]), the last does. Then comes the file, or an error with its page ([`ErrorPage`]).
+//!
+//! Where addresses leave out a slash ([`Slashes::Remove`]) or an ending, a path may lead to a file of another name. Rules about
+//! networks and passwords decide on each of these names, and the strictest decision holds.
 //!
 //! Invariants: a `Location` has only printable ASCII. Its host is the host that the rule names, or none. A
 //! header line has no control character, and its name is none of those that the server decides about.
@@ -32,6 +33,7 @@ mod page;
 mod pattern;
 mod redirect;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -67,13 +69,6 @@ pub enum Slashes {
     Add,
     /// No address ends with a slash; one with a slash is redirected. A folder that is listed keeps its own.
     Remove,
-}
-
-/// The ends of paths that addresses leave out.
-#[derive(Clone, Copy, Default)]
-struct LeftOut<'a> {
-    slashes: Slashes,
-    endings: &'a [String],
 }
 
 impl FromStr for Slashes {
@@ -218,25 +213,35 @@ impl Rules {
         self.fallback.as_ref().filter(|_| !is_without())
     }
 
-    fn left_out(&self) -> LeftOut<'_> {
-        LeftOut { slashes: self.slashes, endings: &self.endings }
+    /// The names of the files that a canonical path may lead to, where addresses leave out their ends.
+    fn names<'a>(&'a self, path: &'a str) -> impl Iterator<Item = Cow<'a, str>> {
+        let slash = (self.slashes == Slashes::Remove).then_some("/");
+        let ends = slash.into_iter().chain(self.endings.iter().map(String::as_str));
+        let longer = ends.filter(|_| !path.ends_with('/')).map(move |end| Cow::Owned(format!("{path}{end}")));
+        std::iter::once(Cow::Borrowed(path)).chain(longer)
     }
 
     /// Tells whether a client may ask for a canonical path.
     pub(crate) fn allow(&self, path: &str, client: Option<IpAddr>) -> bool {
-        Access::allow(&self.access, path, self.left_out(), client)
+        self.access.is_empty() || self.names(path).all(|name| Access::allow(&self.access, &name, client))
     }
 
-    /// The passwords of a canonical path.
+    /// The passwords of a canonical path; `None` if it is open.
     pub(crate) fn auth(&self, path: &str) -> Option<&Auth> {
-        self.auths.iter().rev().find(|rule| rule.is_about(path, self.left_out()))
+        let last = |name: Cow<'_, str>| self.auths.iter().rev().find(|rule| rule.is_about(&name));
+        let closes = |rule: &&Auth| rule.file().is_some();
+        if self.auths.is_empty() { None } else { self.names(path).find_map(|name| last(name).filter(closes)) }
     }
 
     /// Tells whether the answer to a canonical path may depend on more of the request than its path. `is_secure` tells
     /// whether it came over TLS.
     pub(crate) fn are_about_requests(&self, path: &str, is_secure: bool) -> bool {
-        self.access.iter().any(|rule| rule.is_about(path, self.left_out()))
-            || self.auths.iter().any(|rule| rule.is_about(path, self.left_out()))
+        let is_about_clients = |name: &str| {
+            self.access.iter().any(|rule| rule.is_about(name))
+                || self.auths.iter().any(|rule| rule.is_about(name))
+        };
+        let has_clients = !(self.access.is_empty() && self.auths.is_empty());
+        has_clients && self.names(path).any(|name| is_about_clients(&name))
             || self.redirects.iter().any(|rule| rule.is_about_requests(path, is_secure))
     }
 

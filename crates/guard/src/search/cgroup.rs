@@ -59,7 +59,9 @@ impl Hierarchy {
             let own = name.strip_suffix(".scope").unwrap_or(&name);
             let own_id = own.rsplit('-').next().unwrap_or_default();
             let is_id = own_id.len() >= 12 && own_id.bytes().all(|byte| byte.is_ascii_hexdigit());
-            is_id && !id.is_empty() && own_id.starts_with(id) && !own.contains("-conmon-")
+            let is_it = is_id && !id.is_empty() && own_id.starts_with(id) && !own.contains("-conmon-");
+            // containerd also lets users name a container.
+            is_it || own == id
         })
     }
 
@@ -146,6 +148,7 @@ mod tests {
             &podman[0],
             &podman[1],
             "user.slice/session-3.scope",
+            "default/web",
         ]);
         let at = |path: &str| Some(root.path().join(path));
         assert_eq!(hierarchy.of_unit("nginx.service"), at("system.slice/nginx.service"));
@@ -153,6 +156,7 @@ mod tests {
         assert_eq!(hierarchy.of_container(&id[..12]), at(&docker));
         assert_eq!(hierarchy.of_container("aa11bb22"), at("kubepods/burstable/podX/aa11bb22cc33"));
         assert_eq!(hierarchy.of_container(&format!("77{id}")), at(&podman[1]), "not its monitor");
+        assert_eq!(hierarchy.of_container("web"), at("default/web"));
         assert_eq!(hierarchy.of_container(""), None);
         assert_eq!(hierarchy.of_container("9"), None, "a session is no container");
     }

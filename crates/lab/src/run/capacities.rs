@@ -26,11 +26,12 @@ impl Run<'_> {
     pub(super) fn find_capacities(&mut self) -> anyhow::Result<()> {
         let pairs = schedule::searches(self.experiment);
         for (done, (server, load)) in pairs.iter().copied().enumerate() {
-            let known = self.capacity(server, load).is_some();
-            if known || self.store.run.servers[server].excluded.is_some() {
+            let names = (&self.experiment.servers[server].name, &self.experiment.loads[load].name);
+            let is_it = |known: &CapacityRecord| known.server == *names.0 && known.load == *names.1;
+            let is_known = self.store.run.capacities.iter().any(is_it);
+            if is_known || self.store.run.servers[server].excluded.is_some() {
                 continue;
             }
-            let names = (&self.experiment.servers[server].name, &self.experiment.loads[load].name);
             let trial = schedule::trial_run(self.experiment).total() + self.spent.overhead();
             let left = schedule::search_time(self.form) * (pairs.len() - done) as u64
                 + trial * self.plan.len() as u64;
@@ -56,7 +57,10 @@ impl Run<'_> {
         let Some(first) = relative.first().map(|load| &loads[*load]) else { return };
         for (server, spec) in self.experiment.servers.iter().enumerate() {
             let left_out = self.store.run.servers[server].excluded.is_some();
-            if !left_out && relative.iter().all(|load| self.capacity(server, *load).is_none()) {
+            if spec.kind.serves()
+                && !left_out
+                && relative.iter().all(|load| self.capacity(server, *load).is_none())
+            {
                 let (of, _) = self.experiment.capacity.reference(spec, first);
                 self.exclude(
                     server,

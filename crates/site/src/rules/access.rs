@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::LeftOut;
 use super::pattern::Pattern;
 use base::Network;
 
@@ -19,8 +18,8 @@ pub struct Access {
 
 impl Access {
     /// Tells whether the rule is about a canonical path.
-    pub(super) fn is_about(&self, path: &str, left_out: LeftOut<'_>) -> bool {
-        self.paths.guards(path, left_out)
+    pub(super) fn is_about(&self, path: &str) -> bool {
+        self.paths.matches(path)
     }
 
     /// Returns the decision about a client; `None` if the rule is not about it. An unknown address is in no network.
@@ -35,8 +34,8 @@ impl Access {
     }
 
     /// Tells whether rules let a client ask for a canonical path.
-    pub(super) fn allow(rules: &[Access], path: &str, left_out: LeftOut<'_>, client: Option<IpAddr>) -> bool {
-        let mut about = rules.iter().filter(|rule| rule.is_about(path, left_out));
+    pub(super) fn allow(rules: &[Access], path: &str, client: Option<IpAddr>) -> bool {
+        let mut about = rules.iter().filter(|rule| rule.is_about(path));
         about.find_map(|rule| rule.decide(client)).unwrap_or(true)
     }
 }
@@ -73,7 +72,7 @@ mod tests {
     fn check(rules: &[&str], path: &str, client: Option<&str>, expected: bool) {
         let rules: Vec<Access> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let client = client.map(|client| client.parse().unwrap());
-        assert_eq!(Access::allow(&rules, path, LeftOut::default(), client), expected, "{path} {client:?}");
+        assert_eq!(Access::allow(&rules, path, client), expected, "{path} {client:?}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::LeftOut;
 use super::pattern::{LONGEST, Pattern, first_word};
 
 /// Paths with passwords, as text `PATTERN FILE [REALM]`. The last rule that matches decides, so that a folder within
@@ -17,8 +16,8 @@ pub struct Auth {
 
 impl Auth {
     /// Tells whether the rule is about a canonical path.
-    pub(super) fn is_about(&self, path: &str, left_out: LeftOut<'_>) -> bool {
-        self.paths.guards(path, left_out)
+    pub(super) fn is_about(&self, path: &str) -> bool {
+        self.paths.matches(path)
     }
 
     /// The file with names and hashes of passwords; `None` if the paths are open.
@@ -64,8 +63,7 @@ mod tests {
     fn auth_rule_has_paths_a_file_and_a_realm() {
         let rule: Auth = "/private/*  /etc/passwords  Our staff".parse().unwrap();
         assert_eq!((rule.file(), rule.realm()), (Some(Path::new("/etc/passwords")), "Our staff"));
-        let is_about = |path| rule.is_about(path, LeftOut::default());
-        assert!(is_about("/private/a") && !is_about("/private"));
+        assert!(rule.is_about("/private/a") && !rule.is_about("/private"));
         let open: Auth = "/private/open/* -".parse().unwrap();
         assert_eq!((open.file(), open.realm()), (None, "Restricted"));
     }

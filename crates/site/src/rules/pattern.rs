@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-use super::{LeftOut, Slashes};
 use crate::path::{self, PathError};
 
 /// Longest pattern, target or file of a rule, in bytes.
@@ -37,25 +36,6 @@ impl Pattern {
     /// Tells whether a canonical path matches.
     pub fn matches(&self, path: &str) -> bool {
         self.rest(path).is_some()
-    }
-
-    /// Tells whether a canonical path matches, or the path of a folder or a file that it leads to without its end.
-    pub(super) fn guards(&self, path: &str, left_out: LeftOut<'_>) -> bool {
-        let matches_file = |ending: &String| self.matches(&format!("{path}{ending}"));
-        self.matches(path)
-            || left_out.slashes == Slashes::Remove && self.matches_folder(path)
-            || left_out.endings.iter().any(matches_file)
-    }
-
-    /// Tells whether a canonical path matches once a slash is added to it.
-    fn matches_folder(&self, path: &str) -> bool {
-        let is_beginning = self.beginning.strip_suffix('/') == Some(path);
-        let rest = path.strip_prefix(self.beginning.as_str());
-        match self.end.as_deref() {
-            None => is_beginning,
-            Some("") => is_beginning || rest.is_some(),
-            Some(end) => rest.zip(end.strip_suffix('/')).is_some_and(|(rest, end)| rest.ends_with(end)),
-        }
     }
 
     /// The path with `rest` in the place of the `*`.
@@ -133,31 +113,6 @@ mod tests {
     }
 
     #[test]
-    fn pattern_guards_a_folder_without_its_slash() {
-        let guards = |pattern: &str, path, slashes| {
-            pattern.parse::<Pattern>().unwrap().guards(path, LeftOut { slashes, endings: &[] })
-        };
-        for (pattern, path) in [("/a/*", "/a"), ("/a/", "/a"), ("/*/b/", "/a/b"), ("/a*/", "/ab")] {
-            assert!(guards(pattern, path, Slashes::Remove), "{pattern} {path}");
-            assert!(!guards(pattern, path, Slashes::Add), "{pattern} {path}");
-        }
-        for (pattern, path) in [("/a/*", "/ab"), ("/a", "/a/"), ("/a/*.js", "/a"), ("/a/b/*", "/a")] {
-            assert!(!guards(pattern, path, Slashes::Remove), "{pattern} {path}");
-        }
-    }
-
-    #[test]
-    fn pattern_guards_a_file_without_its_ending() {
-        let endings = [".html".to_owned()];
-        let guards = |pattern: &str, path| {
-            let left_out = LeftOut { slashes: Slashes::Add, endings: &endings };
-            pattern.parse::<Pattern>().unwrap().guards(path, left_out)
-        };
-        assert!(guards("/a.html", "/a") && guards("/*.html", "/b/a") && guards("/a", "/a"));
-        assert!(!guards("/a.htm", "/a") && !guards("/a.html", "/ab"));
-    }
-
-    #[test]
     fn a_pattern_may_have_any_spelling_of_its_characters() {
         check("/caf%c3%a9/*", "/caf%C3%A9/x", Some("x"));
         check("/caf\u{e9}/*", "/caf%C3%A9/x", Some("x"));
@@ -189,13 +144,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_folder_matches_as_its_path_with_a_slash(pattern in "/[ab/]{0,3}\\*?[ab/]{0,3}", path in "/[ab/]{0,5}[ab]") {
-            if let Ok(pattern) = pattern.parse::<Pattern>() {
-                prop_assert_eq!(pattern.matches_folder(&path), pattern.matches(&format!("{path}/")));
-            }
-        }
-
         #[test]
         fn a_canonical_path_matches_itself(raw in "/[a-z%/.~ *\u{e9}]{0,12}") {
             if let Ok(path) = path::normalise(&raw, true) {

@@ -300,6 +300,20 @@ fn file_without_its_ending_is_kept_from_other_clients() {
 }
 
 #[test]
+fn exempt_names_open_no_other_file() {
+    for (slashes, exempt) in [(Slashes::Add, "/*.html"), (Slashes::Remove, "/*/")] {
+        let mut site = Fixture::ruled(Rules {
+            slashes,
+            endings: vec![".html".to_owned()],
+            access: parsed(&[&format!("{exempt} allow all"), "/* deny all"]),
+            ..Rules::default()
+        });
+        site.write("readme", "closed");
+        check(&mut site, "/readme", 403, "403 Forbidden");
+    }
+}
+
+#[test]
 fn text_is_compressed_from_a_later_request_on() {
     let mut site = Fixture::ruled(Rules { compress: true, ..Rules::default() });
     let text = "a line that comes again and again\n".repeat(100);

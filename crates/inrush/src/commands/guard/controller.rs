@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ::guard::{Confinement, Guard, Status};
+use ::guard::{Confinement, Event, Guard, Status};
 use base::{Clock, Nanos, RealClock, lock};
 use side_servers::{Page, Shown};
 use sys::process::take_inherited;
@@ -32,7 +32,11 @@ pub fn run(flags: GuardFlags) -> Result<(), Exit> {
     let (line, rights) = confinement.finish().map_err(failed("give up rights"))?;
     guard.set_rights(rights);
     let verb = if flags.observe { "observing" } else { "guarding" };
-    say!("inrush: {verb} {}; target {}", guard.description(), flags.queue_target);
+    match guard.status().state {
+        // A controller that is started again may find the server away.
+        "gone" => say!("inrush: {}", Event::Gone),
+        _ => say!("inrush: {verb} {}; target {}", guard.description(), flags.queue_target),
+    }
     if let Some(split) = guard.status().rights {
         say!("inrush: confined: {line}; its starter keeps {}", split.starter);
     }

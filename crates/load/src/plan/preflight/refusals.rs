@@ -147,10 +147,12 @@ pub(super) fn check_connections(config: &Config, workload: &Workload) -> Result<
     Err(LoadError::Connections { connections, why })
 }
 
-/// Refuses more processes than connections that requests share: each process has one at least. Returns their number.
+/// Refuses more processes than connections that requests share: each process has one at least. Returns their number. Where
+/// nobody has asked for a number, it is at most that of the connections.
 pub(super) fn check_shares(config: &Config, processes: u32) -> Result<u32, LoadError> {
     match config.connections.filter(|connections| processes > connections.get()) {
         None => Ok(processes),
+        Some(connections) if config.processes == Processes::Auto => Ok(connections.get()),
         Some(connections) => {
             let why = format!("expected at least one for each of {processes} processes");
             Err(LoadError::Connections { connections, why })
