@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bpf::Exempt;
-use overload::hook::program::Program;
+use overload::hook::program::{Program, is_worth_it, next_salt};
 use overload::hook::{Admission, Hook, Routing};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -32,9 +32,6 @@ use sys::socket::accept_queue;
 
 use crate::GuardError;
 use crate::search::owner::Holding;
-
-/// The smallest relative change of a share that justifies a new program.
-const WORTH: f64 = 0.07;
 
 /// The address of a listener that a sink has joined, with what is to be undone.
 #[derive(Debug)]
@@ -142,14 +139,11 @@ impl Hook for Sink {
     fn admit(&mut self, admission: &Admission) -> io::Result<()> {
         let share = admission.share.clamp(0.0, 1.0);
         self.forgotten |= admission.is_all();
-        let opens_or_closes = (self.share >= 1.0) != (share >= 1.0);
-        if !(opens_or_closes || (share - self.share).abs() > WORTH * self.share) {
+        if !is_worth_it(self.share, share) {
             return Ok(());
         }
         if share < 1.0 && std::mem::take(&mut self.forgotten) {
-            // Each overload refuses other clients, so that no client is refused every day. Within one, clients that were
-            // refused a second ago are refused again.
-            self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
+            self.salt = next_salt(self.salt);
         }
         self.share = share;
         attach(self.socket.as_fd(), share, self.salt, &self.exempt)

@@ -45,6 +45,20 @@ const DRAW: u32 = 1;
 /// The bit of a SYN in the flags of TCP.
 const SYN: u32 = 2;
 
+/// The smallest relative change of a share that justifies a new program.
+const WORTH: f64 = 0.07;
+
+/// Tells whether a sink with one share gets a program for another one.
+pub fn is_worth_it(before: f64, share: f64) -> bool {
+    let opens_or_closes = (before >= 1.0) != (share >= 1.0);
+    opens_or_closes || (share - before).abs() > WORTH * before
+}
+
+/// Returns the salt of the next overload: each refuses other clients, so that no client is refused every day.
+pub fn next_salt(salt: u32) -> u32 {
+    salt.wrapping_mul(0x9e37_79b1).wrapping_add(1)
+}
+
 /// The rule that spreads connections over several accept queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routing {

@@ -49,13 +49,10 @@ use sys::readiness::poll::{PollFd, bits};
 use sys::socket::reuseport::attach;
 use sys::socket::{accept_queue, local_address};
 
-use super::program::Program;
 pub use super::program::Routing;
+use super::program::{Program, is_worth_it, next_salt};
 use super::{Admission, Hook};
 use crate::total::Total;
-
-/// The smallest relative change of a share that justifies a new program.
-const WORTH: f64 = 0.07;
 
 /// Timeout of a filler's connect over the loopback interface, after which something must block it.
 const FILL_TIMEOUT: Nanos = Nanos::SECOND;
@@ -194,9 +191,8 @@ impl Group {
     /// Applies another share.
     fn share(&mut self, queue: usize, share: f64) -> io::Result<()> {
         if self.forgotten.iter().all(|forgotten| *forgotten) {
-            // Each overload refuses other clients, so that no client is refused every day. Clients that may still retry keep
-            // their identity, or the echo of a rush would be drawn anew.
-            self.salt = self.salt.wrapping_mul(0x9e37_79b1).wrapping_add(1);
+            // Clients that may still retry keep their identity, or the echo of a rush would be drawn anew.
+            self.salt = next_salt(self.salt);
         }
         self.forgotten[queue] = false;
         self.shares[queue] = share;
@@ -321,8 +317,7 @@ impl Hook for SinkHook {
         let mut group = self.sinks.lock();
         let before = group.shares[self.queue];
         group.forgotten[self.queue] |= admission.is_all();
-        let opens_or_closes = (before >= 1.0) != (share >= 1.0);
-        if group.sinks.is_empty() || !(opens_or_closes || (share - before).abs() > WORTH * before) {
+        if group.sinks.is_empty() || !is_worth_it(before, share) {
             return Ok(());
         }
         self.idle_readings = 0;
