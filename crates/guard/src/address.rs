@@ -56,10 +56,11 @@ impl fmt::Display for Address {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn listener(address: &str, dual: bool) -> Listener {
+    /// A listener without a queue.
+    pub(crate) fn listener(address: &str, dual: bool) -> Listener {
         let address = address.parse().unwrap();
         Listener { address, dual, inode: 1, cookie: 1, cgroup: 1, uid: 0, depth: 0, limit: 1, drops: 0 }
     }

@@ -18,8 +18,9 @@ pub struct AcceptQueues {
     /// The last drops of each listener, by its cookie.
     last: HashMap<u64, u32>,
     dropped: u64,
-    /// SYNs that a program has refused, and those of them that the drops do not show yet.
+    /// SYNs that a program has refused.
     refused: u64,
+    /// Refused SYNs that the drops do not show yet.
     unseen: u64,
     /// The counters of the network namespace, /proc/net/snmp.
     snmp: ProcFile,
@@ -80,8 +81,8 @@ mod tests {
     use super::*;
 
     fn listener(cookie: u64, depth: u32, drops: u32) -> Listener {
-        let address = "127.0.0.1:80".parse().unwrap();
-        Listener { address, dual: false, inode: 1, cookie, cgroup: 1, uid: 0, depth, limit: 100, drops }
+        let plain = crate::address::tests::listener("127.0.0.1:80", false);
+        Listener { cookie, depth, limit: 100, drops, ..plain }
     }
 
     #[test]

@@ -163,9 +163,7 @@ impl Starter {
         Ok(match request {
             Request::Begin => {
                 // The controller must not find it among the listeners.
-                if let Some(attachment) = &mut self.attachment {
-                    attachment.close_sink();
-                }
+                self.close_sink();
                 let open =
                     || io::Result::Ok(vec![SocketDiagnostics::open()?.into(), ProcFile::open(SNMP)?.into()]);
                 let address = self.place.address.to_string();
@@ -196,9 +194,7 @@ impl Starter {
 
     /// Attaches to the present listeners. Returns the processes that hold them.
     fn attach(&mut self) -> Result<Vec<Owner>, GuardError> {
-        if let Some(attachment) = &mut self.attachment {
-            attachment.close_sink();
-        }
+        self.close_sink();
         let listeners = self.listeners()?;
         let holdings = self.holdings(&listeners)?;
         let found = Found { place: &self.place, listeners: &listeners, holdings: &holdings };
@@ -210,6 +206,13 @@ impl Starter {
         let mut pids: Vec<i32> = holdings.iter().map(|holding| holding.pid).collect();
         pids.dedup();
         Ok(pids.into_iter().filter_map(Owner::of).collect())
+    }
+
+    /// Closes the socket of a sink that nobody has taken.
+    fn close_sink(&mut self) {
+        if let Some(attachment) = &mut self.attachment {
+            attachment.close_sink();
+        }
     }
 
     /// The present listeners, at least one. Every sink is closed: the controller closes its own before it asks.

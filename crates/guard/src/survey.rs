@@ -152,18 +152,7 @@ mod tests {
 
     #[test]
     fn opinion_names_the_worst_first() {
-        let address = "127.0.0.1:80".parse().unwrap();
-        let calm = Listener {
-            address,
-            dual: false,
-            inode: 1,
-            cookie: 1,
-            cgroup: 1,
-            uid: 0,
-            depth: 0,
-            limit: 128,
-            drops: 0,
-        };
+        let calm = Listener { limit: 128, ..crate::address::tests::listener("127.0.0.1:80", false) };
         assert_eq!(opinion(&calm, 0, 0), "calm");
         assert!(opinion(&calm, 1, 128).starts_with("drops connections now"));
         assert!(opinion(&calm, 0, 65).contains("half full"));

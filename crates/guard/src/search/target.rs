@@ -146,19 +146,9 @@ mod tests {
 
     #[test]
     fn only_address_of_a_server_is_guarded_alone() {
-        let listener = |address: &str| Listener {
-            address: address.parse().unwrap(),
-            dual: false,
-            inode: 1,
-            cookie: 1,
-            cgroup: 1,
-            uid: 0,
-            depth: 0,
-            limit: 100,
-            drops: 0,
-        };
         let ip = |addresses: &[&str]| {
-            let listeners: Vec<Listener> = addresses.iter().map(|address| listener(address)).collect();
+            let listener = |address: &&str| crate::address::tests::listener(address, false);
+            let listeners: Vec<Listener> = addresses.iter().map(listener).collect();
             only_ip(&listeners.iter().collect::<Vec<_>>())
         };
         assert_eq!(ip(&["10.0.0.1:80", "10.0.0.1:80"]), Some([10, 0, 0, 1].into()));

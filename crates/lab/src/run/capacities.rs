@@ -27,9 +27,7 @@ impl Run<'_> {
         let pairs = schedule::searches(self.experiment);
         for (done, (server, load)) in pairs.iter().copied().enumerate() {
             let names = (&self.experiment.servers[server].name, &self.experiment.loads[load].name);
-            let is_it = |known: &CapacityRecord| known.server == *names.0 && known.load == *names.1;
-            let is_known = self.store.run.capacities.iter().any(is_it);
-            if is_known || self.store.run.servers[server].excluded.is_some() {
+            if self.known(names.0, names.1).is_some() || self.store.run.servers[server].excluded.is_some() {
                 continue;
             }
             let trial = schedule::trial_run(self.experiment).total() + self.spent.overhead();
@@ -74,9 +72,11 @@ impl Run<'_> {
     pub(super) fn capacity(&self, server: usize, load: usize) -> Option<f64> {
         let load = &self.experiment.loads[load];
         let (of, under) = self.experiment.capacity.reference(&self.experiment.servers[server], load);
-        let known = self.store.run.capacities.iter();
-        let mut known = known.filter(|known| known.server == of && known.load == under);
-        known.next().filter(|_| load.is_relative()).map(|capacity| capacity.per_s)
+        self.known(of, under).filter(|_| load.is_relative()).map(|capacity| capacity.per_s)
+    }
+
+    fn known(&self, server: &str, load: &str) -> Option<&CapacityRecord> {
+        self.store.run.capacities.iter().find(|known| known.server == server && known.load == load)
     }
 
     fn search(&mut self, server: usize, load: usize) -> Result<Capacity, Failure> {
