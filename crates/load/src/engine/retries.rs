@@ -50,19 +50,12 @@ impl Again {
 
     /// The intended times before `until`, each with a number of requests.
     pub(super) fn due_before(&self, until: Nanos, workload: &Workload) -> Vec<(Nanos, u32)> {
-        let (mut draws, mut due, mut request) = (self.draws, self.intended, self.request);
         if !workload.thinks() {
-            return Vec::from_iter((due < until).then_some((due, self.requests)));
+            return Vec::from_iter((self.intended < until).then_some((self.intended, self.requests)));
         }
-        let mut next = || {
-            let think = workload.think_time(request, &mut draws);
-            request = workload.next(request, &mut draws);
-            let this = due;
-            due += think;
-            this
-        };
-        let times = (0..self.requests).map(|_| (next(), 1));
-        times.take_while(|(due, _)| *due < until).collect()
+        let first = Some(self.clone()).filter(|again| again.requests > 0);
+        let each = std::iter::successors(first, |again| again.behind_first(workload));
+        each.map(|again| (again.intended, 1)).take_while(|(due, _)| *due < until).collect()
     }
 }
 
@@ -155,8 +148,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         }
     }
 
-    /// Enters the requests among these that are due before `until`, and returns the others. Without an outcome they are in
-    /// flight.
+    /// Enters the requests that are due before `until`, and returns the others. A request without an outcome is in flight.
     fn enter_due(&mut self, again: Again, outcome: Option<Outcome>, until: Nanos) -> Option<Again> {
         let (workload, window) = (self.settings.workload, self.settings.window);
         let mut left = Some(again);
