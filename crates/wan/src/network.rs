@@ -61,8 +61,11 @@ impl Side {
     /// Prepares the side's end of a veth pair for the path to the other side.
     fn join(&mut self, other: &mut Side, addresses: &[Ipv4Addr]) -> io::Result<()> {
         self.route.set_single_segments(self.link)?;
-        let hardware =
-            other.route.device(LINK)?.address.ok_or_else(|| io::Error::other("no veth has that"))?;
+        let hardware = other
+            .route
+            .device(LINK)?
+            .address
+            .ok_or_else(|| io::Error::other("the link has no hardware address"))?;
         addresses
             .iter()
             .try_for_each(|address| self.route.add_neighbour(self.link, (*address).into(), hardware))

@@ -42,7 +42,7 @@ fn accepted(server: &Server) -> BTreeSet<String> {
     accepted
 }
 
-/// The suite that the server chooses of these. `None` if it refuses all of them.
+/// The suite that the server chooses of the offered ones. `None` if the server refuses all.
 fn chosen(server: &Server, offered: &[&str]) -> Option<String> {
     let ciphers = format!("{}:@SECLEVEL=0", offered.join(":"));
     let said = s_client(server, &["-no_tls1_3", "-cipher", &ciphers]);

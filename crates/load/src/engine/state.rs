@@ -2,7 +2,7 @@
 //!
 //! `session` is a client's sequence of requests with its current connection, and `connections` are all of them with their
 //! deadlines. `multiplex` has the streams of connections over HTTP/2, `retry_queue` the requests to be offered again, and
-//! `unmade` those of broken sessions.
+//! `unmade` the requests of broken sessions.
 //!
 //! Leaves out the work on it, which is the engine's; only the pool of kept connections has its work beside its state.
 

@@ -48,7 +48,8 @@ pub enum LabCommand {
         #[arg(value_name = "FOLDER")]
         folder: PathBuf,
     },
-    /// Compare two runs, such as of two builds of a server or two kernels; exit with 4 if a measure got worse or a server was lost
+    /// Compare two runs, such as of two builds of a server or two kernels; exit with 4 if a measure got worse or a server
+    /// was lost
     Compare(CompareFlags),
     /// Remove the remains of a killed laboratory
     Clean,

@@ -56,8 +56,8 @@ impl Detour {
         *self = Detour::default();
     }
 
-    /// Follows the reply to a request, which was `original` before its first redirect. `cookies` are those of the session's
-    /// jar; the user's own fields stay. Returns false for a reply that is no redirect, or that is not followed.
+    /// Follows the reply to a request, which was `original` before its first redirect. `cookies` come from the session's jar;
+    /// the user's own fields stay. Returns false for a reply that is no redirect, or that is not followed.
     pub fn follow_redirect(
         &mut self,
         status: u16,
@@ -103,7 +103,7 @@ fn redirected(
     };
     let method = if becomes_get { "GET" } else { method };
     let lines: Vec<&str> = head.split("\r\n").collect();
-    // The jar's field comes behind those of the user, which may have the same value.
+    // The jar's field comes behind the user's fields, which may have the same value.
     let written = cookies.filter(|cookies| !cookies.before.is_empty());
     let written = written.map(|cookies| format!("Cookie: {}", cookies.before));
     let of_jar = written.and_then(|field| lines.iter().rposition(|line| *line == field));
