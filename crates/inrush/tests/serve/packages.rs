@@ -1,5 +1,6 @@
 //! The files of `packaging/`, without building a package: units, config file, lists, and the page that refers to them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -115,4 +116,53 @@ fn systemd_accepts_the_units_and_finds_them_hardened() {
         .assert();
     // It fails above the threshold of 2.0 out of 10.
     judged.success();
+}
+
+/// The system calls behind a name of systemd's filters: a call, or a set of names.
+fn calls(sets: &BTreeMap<String, Vec<String>>, name: &str) -> Vec<String> {
+    match sets.get(name) {
+        Some(members) => members.iter().flat_map(|member| calls(sets, member)).collect(),
+        None => vec![name.to_owned()],
+    }
+}
+
+/// The system calls that a unit allows, with the lines of a drop-in behind its own. `None` without systemd.
+fn allowed_calls(unit: &str, drop_in: &str) -> Option<BTreeSet<String>> {
+    if !installed("systemd-analyze") {
+        return None;
+    }
+    let known = Command::new("systemd-analyze").arg("syscall-filter").output().unwrap();
+    let known = String::from_utf8(known.stdout).unwrap();
+    let (mut sets, mut set) = (BTreeMap::<String, Vec<String>>::new(), "");
+    for line in known.lines().filter(|line| !line.trim_start().starts_with('#')) {
+        if line.starts_with('@') {
+            set = line;
+        } else if !line.trim().is_empty() {
+            sets.entry(set.to_owned()).or_default().push(line.trim().to_owned());
+        }
+    }
+    let lines = unit.lines().chain(drop_in.lines());
+    let mut allowed = BTreeSet::new();
+    for list in lines.filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let removed = list.strip_prefix('~');
+        for call in removed.unwrap_or(list).split(' ').flat_map(|name| calls(&sets, name)) {
+            match removed {
+                Some(_) => allowed.remove(&call),
+                None => allowed.insert(call),
+            };
+        }
+    }
+    Some(allowed)
+}
+
+#[test]
+fn server_unit_allows_the_calls_of_our_own_filter() {
+    let Some(allowed) = allowed_calls(&read("packaging/inrush@.service"), "") else { return };
+    let filter = read("crates/confine/src/calls.rs");
+    let is_end = |character: char| !character.is_ascii_alphanumeric() && character != '_';
+    let ours = filter.split("libc::SYS_").skip(1).filter_map(|rest| rest.split(is_end).next());
+    // Settings that need `bpf` have a drop-in on the page. Nothing calls `mincore`.
+    let refused: Vec<&str> =
+        ours.filter(|call| !allowed.contains(*call) && !["bpf", "mincore"].contains(call)).collect();
+    assert!(refused.is_empty(), "{refused:?}");
 }
