@@ -166,3 +166,17 @@ fn server_unit_allows_the_calls_of_our_own_filter() {
         ours.filter(|call| !allowed.contains(*call) && !["bpf", "mincore"].contains(call)).collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
+
+#[test]
+fn guard_unit_awaits_a_slow_server_without_limit() {
+    let unit = read("packaging/inrush-guard@.service");
+    let (section, service) = unit.split_once("[Service]\n").unwrap();
+    assert!(section.lines().any(|line| line == "StartLimitIntervalSec=0"), "{section}");
+    assert!(service.lines().any(|line| line == "Restart=on-failure"), "{service}");
+}
+
+#[test]
+fn log_rotation_passes_over_stopped_servers() {
+    let settings = read("packaging/logrotate");
+    assert!(settings.contains(" systemctl try-reload-or-restart 'inrush@*.service'\n"), "{settings}");
+}
