@@ -5,7 +5,8 @@
 //! reaches. A server's messages are awaited without a limit, because they end with the server.
 //!
 //! The modules: `server` and `client` are the two ends, `files` the served directory, and `prometheus` checks
-//! metrics. Included by themselves: `listening` starts programs of others, `closed_port` is one, and `schema` checks JSON.
+//! metrics. Included by themselves: `listening` starts programs of others, `stand_ins` makes some, `closed_port` is one, and
+//! `schema` checks JSON.
 
 mod client;
 mod files;

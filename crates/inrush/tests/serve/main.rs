@@ -41,6 +41,8 @@ mod shutdown;
 mod sites;
 mod smped;
 mod stages;
+#[path = "../common/stand_ins.rs"]
+mod stand_ins;
 mod staples;
 mod starting;
 mod tls;

@@ -1,10 +1,12 @@
-//! The files of `packaging/`, without building a package: units, config file, lists, and the page that refers to them.
+//! The files of `packaging/`, without building a package: units, config file, lists, what apt runs after an upgrade, and the
+//! page that refers to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
+use super::stand_ins::stand_ins;
 use super::tls::{Identity, installed};
 use crate::common::{Files, PROGRAM};
 
@@ -179,4 +181,48 @@ fn guard_unit_awaits_a_slow_server_without_limit() {
 fn log_rotation_passes_over_stopped_servers() {
     let settings = read("packaging/logrotate");
     assert!(settings.contains(" systemctl try-reload-or-restart 'inrush@*.service'\n"), "{settings}");
+}
+
+/// Runs what apt runs after an upgrade, beside a running server with this setting of `upgrade`, and a guard. `at_signal` is a
+/// script for the server's answer to SIGUSR2: the file `process` is its main process. Returns the restarts.
+fn restarts(upgrade: &str, at_signal: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for name in ["etc/inrush", "run/systemd/system"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    for (name, text) in [("etc/inrush/site.toml", ""), ("process", "10\n"), ("restarts", "")] {
+        std::fs::write(root.join(name), text).unwrap();
+    }
+    let guards = "inrush-guard@nginx.service loaded active running Inrush guard of nginx";
+    let systemctl = format!(
+        "case \"$*\" in\n\
+         *MainPID*inrush@site.service) cat process ;;\n\
+         *--signal=USR2*inrush@site.service) {at_signal} ;;\n\
+         list-units*) echo '{guards}' ;;\n\
+         esac"
+    );
+    let inrush = format!("echo 'upgrade = \"{upgrade}\"'");
+    let programs = [
+        ("systemctl", &*systemctl),
+        ("deb-systemd-invoke", "echo \"$2\" >> restarts"),
+        ("inrush", &inrush),
+        ("systemd-sysusers", ""),
+    ];
+    let path = format!("{}:/usr/bin:/bin", stand_ins(root, &programs).display());
+    let mut script = Command::new("sh");
+    script.arg(source("packaging/deb/postinst")).args(["configure", "0.0.1-1"]).current_dir(root);
+    script.env("PATH", path).env("DPKG_ROOT", root).env("INRUSH_PATIENCE", "0").assert().success();
+    std::fs::read_to_string(root.join("restarts")).unwrap()
+}
+
+#[test]
+fn upgrade_restarts_what_cannot_hand_over() {
+    let (server, guard) = ("inrush@site.service\n", "inrush-guard@nginx.service\n");
+    assert_eq!(restarts("on", "echo 11 > process"), guard);
+    assert_eq!(restarts("off", "echo 11 > process"), format!("{server}{guard}"));
+    // The new program did not start, the server died, and the signal was not sent.
+    for at_signal in ["true", "echo 0 > process", "exit 1"] {
+        assert_eq!(restarts("on", at_signal), format!("{server}{guard}"), "{at_signal}");
+    }
 }
