@@ -170,6 +170,19 @@ fn server_unit_allows_the_calls_of_our_own_filter() {
 }
 
 #[test]
+fn documented_drop_in_lets_a_guard_have_a_sink() {
+    let page = read("docs/packages.md");
+    let drop_in = page.split("```ini\n").nth(1).unwrap().split("```").next().unwrap();
+    for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
+        assert!(drop_in.contains(&format!("{key}=CAP_SETUID CAP_NET_BIND_SERVICE\n")), "{drop_in}");
+    }
+    let Some(allowed) = allowed_calls(&read("packaging/inrush-guard@.service"), drop_in) else { return };
+    for call in ["pidfd_open", "pidfd_getfd", "setfsuid", "bpf"] {
+        assert!(allowed.contains(call), "{call}");
+    }
+}
+
+#[test]
 fn guard_unit_awaits_a_slow_server_without_limit() {
     let unit = read("packaging/inrush-guard@.service");
     let (section, service) = unit.split_once("[Service]\n").unwrap();
@@ -181,6 +194,34 @@ fn guard_unit_awaits_a_slow_server_without_limit() {
 fn log_rotation_passes_over_stopped_servers() {
     let settings = read("packaging/logrotate");
     assert!(settings.contains(" systemctl try-reload-or-restart 'inrush@*.service'\n"), "{settings}");
+}
+
+#[test]
+fn page_stops_the_server_before_its_socket_opens() {
+    let page = read("docs/packages.md");
+    let at =
+        |command: &str| page.find(&format!("\nsystemctl {command}\n")).unwrap_or_else(|| panic!("{command}"));
+    assert!(at("disable --now inrush@site") < at("enable --now inrush@site.socket"));
+}
+
+#[test]
+fn image_archive_has_a_form_that_docker_loads() {
+    assert!(read("packaging/build").contains("\"docker-archive:$archive:localhost/inrush:latest\""));
+    assert!(read("docs/packages.md").contains(" localhost/inrush\n"));
+}
+
+#[test]
+fn documented_builds_use_the_lock_file() {
+    let mut builds = 0;
+    for name in ["README.md", "docs/install.md", "docs/packages.md"] {
+        for line in
+            read(name).lines().filter(|line| line.contains("cargo install ") && line.contains("--path"))
+        {
+            assert!(line.contains("cargo install --locked "), "{name}: {line}");
+            builds += 1;
+        }
+    }
+    assert_eq!(builds, 4);
 }
 
 /// Runs what apt runs after an upgrade, beside a running server with this setting of `upgrade`, and a guard. `at_signal` is a
