@@ -54,12 +54,17 @@ pub struct Capabilities {
     pub many_events_per_call: bool,
     /// Tells how the mechanism can overflow.
     pub overflow: Overflow,
-    /// The system call that polls every descriptor after an overflow.
-    pub falls_back_to: Option<&'static str>,
+    /// The kernel itself polls every descriptor after an overflow.
+    pub kernel_falls_back: bool,
+    /// The system call by which the mechanism polls every descriptor after an overflow.
+    pub recovers_by: Option<&'static str>,
     /// Tells how a descriptor that is ready at registration is reported.
     pub initial_state: InitialState,
     /// A process may have several interest sets at once.
     pub many_interest_sets: bool,
+    /// The kernel reports the events of a file to one interest set alone, whichever processes have the file open. The
+    /// set that registers it last takes it away from the others.
+    pub one_set_per_file: bool,
     /// Level-triggered or edge-triggered.
     pub trigger: Trigger,
     /// The system setting that bounds the number of watched descriptors.

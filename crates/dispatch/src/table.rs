@@ -27,7 +27,7 @@ const DECLARE_INTEREST: Capabilities = Capabilities {
     name: "declare_interest",
     many_interest_sets: false,
     overflow: Overflow::Queue,
-    falls_back_to: Some("poll"),
+    kernel_falls_back: true,
     trigger: Trigger::Edge,
     ..DEV_POLL
 };
@@ -64,6 +64,11 @@ pub fn declared() -> Vec<Capabilities> {
     crate::for_each_mechanism!(declaration_of_each)
 }
 
+/// The capabilities of the command line's mechanism of this name.
+pub fn by_name(name: &str) -> Option<Capabilities> {
+    declared().into_iter().find(|known| known.name == name)
+}
+
 /// All settings of the mechanisms and of the wait, each once.
 pub fn settings() -> Vec<&'static dyn AnySetting> {
     let mut all: Vec<&'static dyn AnySetting> = Vec::new();
@@ -85,7 +90,7 @@ pub fn users(flag: &str) -> Vec<&'static str> {
 /// # Errors
 /// A line with the setting, and what uses it.
 pub fn check(mechanism: &str, chosen: &Chosen) -> Result<(), String> {
-    let known = declared().into_iter().find(|known| known.name == mechanism);
+    let known = by_name(mechanism);
     let uses = |flag: &str| {
         known.is_some_and(|known| is_among(known.settings, flag))
             || is_among(&[&WAIT], flag)
@@ -145,15 +150,17 @@ fn historical(capabilities: Capabilities, today: &'static str, how: &str) -> Row
     }
 }
 
-const HEADINGS: [&str; 13] = [
+const HEADINGS: [&str; 15] = [
     "mechanism",
     "scales",
     "collapses",
     "many/call",
     "overflows",
-    "falls back",
+    "kernel falls back",
+    "recovers by",
     "initial state",
     "many sets",
+    "file in one set",
     "trigger",
     "must drain",
     "descriptors up to",
@@ -162,7 +169,7 @@ const HEADINGS: [&str; 13] = [
 ];
 
 impl Row {
-    fn cells(&self) -> [&str; 13] {
+    fn cells(&self) -> [&str; 15] {
         let row = &self.capabilities;
         [
             row.name,
@@ -174,12 +181,14 @@ impl Row {
                 Overflow::Queue => "queue",
                 Overflow::BetweenWaits => "between waits",
             },
-            row.falls_back_to.unwrap_or("-"),
+            yes_or_no(row.kernel_falls_back),
+            row.recovers_by.unwrap_or("-"),
             match row.initial_state {
                 InitialState::Reported => "reported",
                 InitialState::PolledOnce => "polled once",
             },
             yes_or_no(row.many_interest_sets),
+            yes_or_no(row.one_set_per_file),
             match row.trigger {
                 Trigger::Level => "level",
                 Trigger::Edge => "edge",
@@ -234,11 +243,21 @@ mod tests {
     }
 
     #[test]
-    fn what_can_overflow_says_what_it_falls_back_to() {
+    fn each_overflow_has_exactly_one_recovery() {
         for row in table().rows {
-            let capabilities = row.capabilities;
-            assert_eq!(capabilities.overflow != Overflow::Never, capabilities.falls_back_to.is_some());
+            let Capabilities { name, overflow, kernel_falls_back, recovers_by, .. } = row.capabilities;
+            assert_eq!(kernel_falls_back, name == "declare_interest");
+            let recoveries = usize::from(kernel_falls_back) + usize::from(recovers_by.is_some());
+            assert_eq!(recoveries, usize::from(overflow != Overflow::Never), "{name}");
         }
+    }
+
+    #[test]
+    fn capabilities_are_found_by_the_mechanisms_name() {
+        assert!(by_name("epoll").is_some_and(|known| !known.one_set_per_file));
+        #[cfg(feature = "mechanisms")]
+        assert!(by_name("rt-per-fd").is_some_and(|known| known.one_set_per_file));
+        assert!(by_name("declare_interest").is_none());
     }
 
     #[test]

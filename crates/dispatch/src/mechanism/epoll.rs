@@ -92,9 +92,11 @@ impl Mechanism for Epoll {
         collapses: true,
         many_events_per_call: true,
         overflow: Overflow::Never,
-        falls_back_to: None,
+        kernel_falls_back: false,
+        recovers_by: None,
         initial_state: InitialState::Reported,
         many_interest_sets: true,
+        one_set_per_file: false,
         trigger: Trigger::Level,
         descriptor_limit: "fs.epoll.max_user_watches",
         exclusive_wake: true,
@@ -109,7 +111,7 @@ impl Mechanism for Epoll {
         self.0.update(change)
     }
 
-    // The kernel forgets a descriptor when its last reference is closed.
+    // The kernel forgets a file when its last descriptor is closed.
     fn closing(&mut self, _fd: RawFd) {}
 
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {

@@ -13,7 +13,7 @@ pub struct EachWithSelect;
 
 impl Variant for EachWithSelect {
     const CAPABILITIES: Capabilities =
-        Capabilities { name: "rt-signals-select", falls_back_to: Some("select"), ..RtSignals::CAPABILITIES };
+        Capabilities { name: "rt-signals-select", recovers_by: Some("select"), ..RtSignals::CAPABILITIES };
     const DELIVERY: Delivery = Delivery::Each;
     type Recovery = Select;
 }
