@@ -37,7 +37,7 @@ const UNKNOWN: Entry = Entry {
 /// Counts of changes of interest since the dispatcher was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reconciled {
-    /// Changes handed to the mechanism. Each costs at most one system call, or three to begin with signals.
+    /// Changes handed to the mechanism. Each costs at most one system call, or four to begin with signals.
     pub applied: u64,
     /// Changes that the caller took back before the wait. They cost no system call.
     pub taken_back: u64,
@@ -132,13 +132,14 @@ impl<M: Mechanism> Dispatcher<M> {
         }
     }
 
-    /// Forgets a descriptor that stays open, here or in another process, until the next wait or longer.
+    /// Forgets a descriptor that stays open here until the next wait or longer.
     pub fn deregister(&mut self, fd: BorrowedFd<'_>) {
         self.want(fd.as_raw_fd(), None);
     }
 
-    /// Forgets a descriptor that its owner is about to close. No other process may have it open. Costs no
+    /// Forgets a descriptor that its owner is about to close, and whose file nobody else has open. Costs no
     /// system call, and the number may be registered again at once.
+    /// [`closing_shared`](Self::closing_shared) forgets a descriptor whose file others may have open.
     pub fn closing(&mut self, fd: BorrowedFd<'_>) {
         let fd = fd.as_raw_fd();
         let entry = self.entry(fd);
@@ -147,6 +148,21 @@ impl<M: Mechanism> Dispatcher<M> {
         if was_applied {
             self.mechanism.closing(fd);
         }
+    }
+
+    /// Forgets a descriptor that its owner is about to close while another process, or a copy of the
+    /// descriptor, may keep its file open. Costs one system call at once: a mechanism that watches files would
+    /// otherwise report this one for as long as it is open, and nobody could name it any more. The number may be
+    /// registered again at once.
+    pub fn closing_shared(&mut self, fd: BorrowedFd<'_>) {
+        let number = fd.as_raw_fd();
+        let Entry { applied, applied_token: token, locked, .. } = *self.entry(number);
+        if applied.is_some() {
+            self.reconciled.applied += 1;
+            // After an error the kernel no longer watches the descriptor.
+            let _ = self.mechanism.update(Change { fd: number, token, from: applied, to: None, locked });
+        }
+        self.closing(fd);
     }
 
     /// Carries out the changes, then waits and appends the events to `events`. If the mechanism refuses a

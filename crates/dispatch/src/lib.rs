@@ -38,7 +38,7 @@
 //! ```
 //!
 //! Owns interest, waiting and [`Timers`]. Does not own descriptors: their owner calls [`closing`] before it
-//! closes one.
+//! closes one, or [`closing_shared`] if others may have the same file open.
 //!
 //! The modules: `dispatcher` keeps interest. `mechanism` has one file for each mechanism, `capabilities`
 //! their properties, and `table` compares them. `locality` is the mechanism of Liu and Chen. `spin` is
@@ -46,6 +46,7 @@
 //! `wait_settings` has the settings of a wait that spins.
 //!
 //! [`closing`]: Dispatcher::closing
+//! [`closing_shared`]: Dispatcher::closing_shared
 #![forbid(unsafe_code)]
 
 pub mod capabilities;

@@ -67,6 +67,7 @@ conformance! {
         a_pending_event_of_a_closed_descriptor_is_not_reported,
         a_number_used_again_at_once_has_a_new_life,
         closing_a_descriptor_that_is_watched_ends_the_connection,
+        shared_listener_is_silent_after_its_close,
         a_hang_up_is_readable,
         a_half_close_is_readable_and_the_other_half_still_works,
         a_reset_is_reported,

@@ -33,7 +33,7 @@ impl Mechanism for EpollEdge {
         self.0.update(change)
     }
 
-    // The kernel forgets a descriptor when its last reference is closed.
+    // The kernel forgets a file when its last descriptor is closed.
     fn closing(&mut self, _fd: RawFd) {}
 
     fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<Nanos>) -> io::Result<Waited> {

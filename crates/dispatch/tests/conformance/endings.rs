@@ -67,6 +67,28 @@ pub fn closing_a_descriptor_that_is_watched_ends_the_connection<M: Mechanism>() 
     assert_eq!(drain(&peer), Drained::End);
 }
 
+/// Closes a listener whose file stays open, as after a hand-over to another process.
+pub fn shared_listener_is_silent_after_its_close<M: Mechanism>() {
+    let mut bench = Bench::<M>::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, copy) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+    bench.register(&listener, 1, Interest::Read);
+    bench.silent();
+    bench.dispatcher.closing_shared(listener.as_fd());
+    drop(listener);
+    let _client = connecting(address);
+    until_readable(&copy);
+    bench.silent();
+
+    // Neither an unknown descriptor nor one without interest is a change.
+    bench.dispatcher.closing_shared(copy.as_fd());
+    bench.register(&copy, 2, Interest::None);
+    bench.silent();
+    bench.dispatcher.closing_shared(copy.as_fd());
+    bench.register(&copy, 3, Interest::Read);
+    assert!(bench.report_of(3).readable);
+}
+
 pub fn a_hang_up_is_readable<M: Mechanism>() {
     let mut bench = Bench::<M>::new();
     let (ours, peer) = pair();

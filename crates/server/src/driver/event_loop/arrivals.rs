@@ -260,7 +260,7 @@ impl Arrivals for Listeners {
     fn close<M: Mechanism>(&mut self, dispatcher: &mut Dispatcher<M>) {
         self.control.take().into_iter().for_each(|control| control.withdraw());
         for listener in self.listeners.drain(..) {
-            dispatcher.closing(listener.socket.as_fd());
+            dispatcher.closing_shared(listener.socket.as_fd());
             // A pending io_uring request keeps the listener open until the kernel cancels the request. Meanwhile
             // connects would still succeed, and be reset later.
             listener.hand_over();

@@ -326,7 +326,7 @@ impl<M: Mechanism + 'static, S: SocketService + 'static> Scheduler<M, S> {
         self.shared.control.take().into_iter().for_each(|control| control.withdraw());
         let mut dispatcher = self.shared.dispatcher.borrow_mut();
         for listener in self.shared.listeners.take() {
-            dispatcher.closing(listener.socket.as_fd());
+            dispatcher.closing_shared(listener.socket.as_fd());
         }
         dispatcher.deregister(self.stop.descriptor());
         self.shared.paused_until.set(None);
