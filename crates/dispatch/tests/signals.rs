@@ -4,6 +4,7 @@
 //! This is a program of its own, because the queue's limit (RLIMIT_SIGPENDING) holds for the whole process.
 
 use std::collections::BTreeSet;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -132,4 +133,27 @@ fn announcements_of_a_past_life_are_not_believed() {
     rustix::net::send(&fresh_peer, b"x", SendFlags::NOSIGNAL).unwrap();
     assert_eq!(reported(&mut dispatcher), BTreeSet::from([2]));
     assert_eq!(dispatcher.counts().disbelieved, 3);
+}
+
+/// The earlier set is that of another thread, as it could be that of another process.
+#[test]
+fn later_set_gets_reports_of_an_earlier_sets_file() {
+    let _alone = the_queue();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let copy = listener.try_clone().unwrap();
+    let earlier = std::thread::spawn(move || {
+        let mut dispatcher = Dispatcher::<RtSignals>::new().unwrap();
+        dispatcher.register(copy.as_fd(), Token(1), Interest::Read);
+        reported(&mut dispatcher)
+    });
+    assert_eq!(earlier.join().unwrap(), BTreeSet::new());
+
+    let mut dispatcher = Dispatcher::<RtSignals>::new().unwrap();
+    dispatcher.register(listener.as_fd(), Token(2), Interest::Read);
+    assert_eq!(reported(&mut dispatcher), BTreeSet::new());
+    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut events = Vec::new();
+    dispatcher.wait(&mut events, Some(Nanos::from_secs(20))).unwrap();
+    assert_eq!(events.first().map(|event| event.token), Some(Token(2)));
 }

@@ -53,14 +53,15 @@ pub trait Mechanism: Sized {
         Self::new()
     }
 
-    /// Carries out one change with at most one system call. Mechanisms on signals need three calls for a new
+    /// Carries out one change with at most one system call. Mechanisms on signals need four calls for a new
     /// descriptor.
     ///
     /// # Errors
     /// The descriptor cannot be waited for (a regular file, a closed one), or a limit is reached.
     fn update(&mut self, change: Change) -> io::Result<()>;
 
-    /// Tells that the owner is about to close a descriptor of the set that no other process has open.
+    /// Tells that the owner is about to close a descriptor. If others may have its file open, the set has left
+    /// the descriptor by an update before.
     fn closing(&mut self, fd: RawFd);
 
     /// Waits for at most `timeout` and appends the ready descriptors to `events`. `None` waits forever.

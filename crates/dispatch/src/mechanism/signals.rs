@@ -17,6 +17,9 @@
 //! stay blocked in it for good, because some may arrive after the set is gone. A thread can have one such set
 //! at a time.
 //!
+//! A file announces to one thread by one number, whoever has it open: a later set takes it away from an earlier
+//! one.
+//!
 //! Known limit: the kernel remembers a refused send only while announcements are on. Room in a *Unix* socket
 //! that was full before its registration is therefore not announced. (TCP remembers a refused send when it is
 //! polled.)
@@ -256,8 +259,10 @@ impl Signals {
         Ok(())
     }
 
-    /// Lets a descriptor announce its events, by three system calls.
+    /// Lets a descriptor announce its events, by four system calls.
     fn begin(&mut self, fd: RawFd) -> io::Result<()> {
+        // An earlier set may have left the file's announcements on. The kernel would keep that set's number.
+        rt_signal::announce(fd, false)?;
         rt_signal::set_owner(fd, self.thread)?;
         rt_signal::set_signal(fd)?;
         if !rt_signal::announce(fd, true)? {

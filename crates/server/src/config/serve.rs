@@ -199,6 +199,12 @@ impl ServeConfig {
         named.or(dispatch).or(readiness.map(|(_, setting)| (Driver::Readiness, setting.to_owned())))
     }
 
+    /// Tells whether several loops or processes may wait for the same listening socket.
+    pub(crate) fn may_share_sockets(&self) -> bool {
+        let mechanism = self.dispatch.and_then(dispatch::table::by_name);
+        mechanism.is_none_or(|known| !known.one_set_per_file)
+    }
+
     /// Returns the selected driver, or readiness, which every machine has.
     pub fn driver(&self) -> Driver {
         self.selected_driver().map_or(Driver::Readiness, |(driver, _)| driver)

@@ -189,17 +189,23 @@ pub fn listen(address: SocketAddr, backlog: u32, queues: usize, group: bool) -> 
     std::iter::once(Ok(first)).chain(others).collect()
 }
 
+/// The reason why loops cannot share a socket of systemd.
+const ONE_LOOP: &str = "several loops would share this socket of systemd, which sends its signals to one of them; use \
+                        --workers 1, or another --dispatch";
+
 /// Listens with `sockets`, at least one, that another process has opened for an address, and with new sockets of
-/// their group up to `queues`. If the address has no group to join, the same sockets are used several times. With
-/// `sinks`, the group has sinks and a program that sends them nothing; no new socket may be needed then.
+/// their group up to `queues`. If the address has no group to join, the same sockets are used several times, if the
+/// event mechanism `shares` them. With `sinks`, the group has sinks and a program that sends them nothing; no new
+/// socket may be needed then.
 ///
 /// # Errors
-/// The errors of [`listen`].
+/// The errors of [`listen`]; an error that tells what to do if sockets would have to be shared and cannot.
 pub fn take_over(
     sockets: Vec<OwnedFd>,
     backlog: u32,
     queues: usize,
     sinks: bool,
+    shares: bool,
 ) -> io::Result<Vec<Listener>> {
     let mut listeners = sockets.into_iter().map(Listener::inherited).collect::<io::Result<Vec<_>>>()?;
     let first = &listeners[0];
@@ -219,6 +225,9 @@ pub fn take_over(
             // A socket of systemd may be in no group, belong to another user, or have a port that this process may
             // not bind. Several loops then share it.
             Err(error) if matches!(error.kind(), AddrInUse | PermissionDenied) => {
+                if !shares {
+                    return Err(io::Error::other(ONE_LOOP));
+                }
                 Listener::new(listeners[index % given].socket.try_clone()?, address)
             }
             opened => opened?,
@@ -309,10 +318,22 @@ mod tests {
         let clients: Vec<_> = (0..8).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
         let copies = before.iter().map(|listener| listener.socket.try_clone().unwrap()).collect();
         drop(before);
-        let after = take_over(copies, 32, 3, false).unwrap();
+        let after = take_over(copies, 32, 3, false, false).unwrap();
         assert!(after.iter().all(|listener| listener.address == address));
         assert_eq!((after.len(), Listener::queues(&after).depth), (3, clients.len() as u32));
         assert_eq!(Listener::queues(&after[..1]).limit, 32);
+    }
+
+    #[test]
+    fn socket_without_a_group_is_shared_if_it_may_be() {
+        let single = listen("127.0.0.1:0".parse().unwrap(), 16, 1, false).unwrap().remove(0);
+        let take_over = |queues, shares| {
+            let copy = single.socket.try_clone().unwrap();
+            take_over(vec![copy], 16, queues, false, shares)
+        };
+        assert_eq!(take_over(2, true).unwrap().len(), 2);
+        assert_eq!(take_over(1, false).unwrap().len(), 1);
+        assert!(take_over(2, false).unwrap_err().to_string().contains("another --dispatch"));
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub fn check(config: &ServeConfig) -> Result<(), ServeError> {
     } else if config.loads_programs() {
         "the programs of --kernel-cache, --overload-hook and --handoff kernel stay with their process; leave them or \
          --upgrade out"
-    } else if config.dispatch.is_some_and(|name| name.starts_with("rt-")) {
+    } else if !config.may_share_sockets() {
         "a socket sends its signals to one process alone; leave out --upgrade, or use another --dispatch"
     } else if config.agent_check.is_some() {
         "the port of --agent-check stays with its process; leave it or --upgrade out"

@@ -194,7 +194,9 @@ fn open(
         let listeners = match own {
             Some(own) => own,
             None => {
-                take_over(inherited, config.backlog, count, !sinks.is_empty()).map_err(failed(address))?
+                let shares = config.may_share_sockets();
+                take_over(inherited, config.backlog, count, !sinks.is_empty(), shares)
+                    .map_err(failed(address))?
             }
         };
         if upgrades {

@@ -99,7 +99,8 @@ pub fn set_signal(fd: RawFd) -> io::Result<()> {
 }
 
 /// Begins or ends a descriptor's announcements (FIOASYNC: O_ASYNC without changing the other flags). Returns
-/// false if the descriptor cannot announce events, such as an eventfd or a regular file.
+/// false if the descriptor cannot announce events, such as an eventfd or a regular file. A file whose announcements
+/// are on keeps the number of the descriptor by which they began, in every process that has the file open.
 ///
 /// # Errors
 /// EBADF.
