@@ -1,7 +1,7 @@
 //! Counts wake-ups and finds the moment at which every task sleeps again.
 //!
 //! Two methods share one contract: exactly one connection comes between [`Watch::begin`] and
-//! [`Watch::await_all_asleep`]. Every waiter sleeps when either is called and when it returns.
+//! [`Watch::await_all_asleep`]. Every waiter sleeps when `begin` is called, and when either returns.
 //!
 //! - **Trace points** ([`trace`]) need root: the kernel records every wake-up and every return to sleep,
 //!   exact to a microsecond. Recording costs about 0.3 us per switch, which the settle time includes.

@@ -30,6 +30,9 @@ const QUIET_LOOKS: u32 = 2;
 const BUFFER_KIB_PER_WAITER: usize = 1;
 const BUFFER_KIB_LEAST: usize = 512;
 
+/// The PID namespace of the machine, whose number the kernel fixes (PROC_PID_INIT_INO).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
 #[derive(Clone, Copy, Default)]
 struct Task {
     woken_at: Nanos,
@@ -49,9 +52,10 @@ pub(crate) struct Trace {
 impl Trace {
     /// Returns an error with the reason if this process cannot use trace points.
     pub fn available() -> Result<(), String> {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        if numbers.is_some_and(|numbers| numbers.split_whitespace().count() > 1) {
+        // NSpid in `status` shows no outer numbers if /proc belongs to the namespace itself, as in a container.
+        let namespace = std::fs::read_link("/proc/self/ns/pid")
+            .map_err(|error| format!("cannot read /proc/self/ns/pid: {error}"))?;
+        if namespace.as_os_str() != FIRST_NAMESPACE {
             return Err("in a PID namespace tasks have other numbers than in traces".to_owned());
         }
         let probe = Instance::start(&[rustix::process::getpid()], BUFFER_KIB_LEAST);
@@ -161,7 +165,32 @@ fn time(before: &str) -> Option<Nanos> {
 
 #[cfg(test)]
 mod tests {
+    use sys::process::{Program, this_program};
+
     use super::*;
+
+    #[test]
+    fn trace_is_unavailable_in_a_pid_namespace() {
+        const INSIDE: &str = "INRUSH_TEST_IN_PID_NAMESPACE";
+        if std::env::var_os(INSIDE).is_some() {
+            let reason = Trace::available().unwrap_err();
+            return assert!(reason.starts_with("in a PID namespace "), "{reason}");
+        }
+        let (_, path) = module_path!().split_once("::").unwrap();
+        let test = format!("{path}::trace_is_unavailable_in_a_pid_namespace");
+        let again = Program::new("unshare").environment(INSIDE, "1");
+        let again = again.arguments(["--pid", "--fork", "--mount-proc"]);
+        let again = again.arguments([this_program().unwrap()]).arguments(["--exact", &test]);
+        let output = match again.start().and_then(|child| child.output(Nanos::SECOND, || true)) {
+            Ok(output) => output,
+            Err(error) => return println!("skipped: unshare: {error}"),
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        if !said.contains("running 1 test") {
+            return println!("skipped: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        assert!(output.exit.status.success(), "{said}");
+    }
 
     #[test]
     fn waking_and_sleeping_are_told_from_everything_else() {
