@@ -1,4 +1,4 @@
-//! System calls that safe crates (`rustix`, `std`) do not offer: the only unsafe code.
+//! System calls that safe crates (`rustix`, `std`) do not offer: the only unsafe code but that at the C border of `fdm`.
 //!
 //! Each function makes one system call, or a sequence that belongs together, and returns errors as [`std::io::Error`], classified once in
 //! [`errno`]. Callers use `rustix` directly for calls that it already wraps safely.
