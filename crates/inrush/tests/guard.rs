@@ -116,13 +116,18 @@ fn figures_are_served_as_metrics_and_json() {
     while child.wait(Nanos::SECOND).unwrap().is_none() {}
 }
 
+/// The program that changes rights. Prints a skip where it is missing, or we are not root.
+fn setpriv() -> Option<std::path::PathBuf> {
+    let found = sys::process::find_program("setpriv").filter(|_| rustix::process::geteuid().is_root());
+    if found.is_none() {
+        println!("skipped: needs root and setpriv");
+    }
+    found
+}
+
 /// The guard as a user without rights, with these capabilities. `None` where that cannot be tested.
 fn as_nobody(capabilities: &str, arguments: &[&str]) -> Option<Output> {
-    let (Some(setpriv), true) = (sys::process::find_program("setpriv"), rustix::process::geteuid().is_root())
-    else {
-        println!("skipped: needs root and setpriv");
-        return None;
-    };
+    let setpriv = setpriv()?;
     let folder = tempfile::tempdir().unwrap();
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
@@ -183,12 +188,25 @@ fn user_without_rights_observes_confined() {
     );
 }
 
+/// The text of an example in `deploy`.
+fn example(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
 /// The arguments of the guard in an example for Kubernetes, which follow the word `guard`.
-fn arguments_of(example: &str) -> Vec<String> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(example);
-    let text = std::fs::read_to_string(path).unwrap();
+fn arguments_of(name: &str) -> Vec<String> {
+    let text = example(name);
     let arguments = text.lines().find_map(|line| line.trim().strip_prefix("args: [guard, ")).unwrap();
     arguments.trim_end_matches(']').split(", ").map(|word| word.trim_matches('"').to_owned()).collect()
+}
+
+/// The guard as root of a container with these capabilities alone. `None` where that cannot be tested.
+fn as_root_of_container(capabilities: &str, arguments: &[&str]) -> Option<Output> {
+    let setpriv = setpriv()?;
+    let mut command = Command::new(setpriv);
+    command.arg(format!("--bounding-set={capabilities}")).arg("--inh-caps=-all").arg(PROGRAM).arg("guard");
+    Some(command.args(arguments).timeout(std::time::Duration::from_secs(60)).output().unwrap())
 }
 
 /// Runs the guard of an example beside a listener here, with the capabilities that the example adds. `None` where that
@@ -197,12 +215,13 @@ fn status_of(example: &str, capabilities: &str) -> Option<Value> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut arguments = arguments_of(example);
     arguments[0] = listener.local_addr().unwrap().to_string();
-    let admin = arguments.iter_mut().find(|argument| argument.ends_with(":9100")).unwrap();
+    let admin = arguments.iter_mut().find(|argument| argument.ends_with(":9191")).unwrap();
     *admin = "127.0.0.1:0".to_owned();
     // The started server ends at once, and the guard with it.
     let end = ["--output=json", "--", "true"].map(str::to_owned);
     let arguments: Vec<String> = arguments.into_iter().chain(end).collect();
-    let output = as_nobody(capabilities, &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = as_root_of_container(capabilities, &arguments)?;
     let said = String::from_utf8(output.stderr).unwrap();
     if said.contains("no cgroup2 hierarchy") {
         println!("skipped: {said}");
@@ -213,16 +232,30 @@ fn status_of(example: &str, capabilities: &str) -> Option<Value> {
 
 #[test]
 fn sidecar_example_refuses_on_devices() {
-    let Some(status) = status_of("kubernetes-guard.yaml", "+bpf,+net_admin") else { return };
+    let Some(status) = status_of("kubernetes-guard.yaml", "-all,+bpf,+net_admin") else { return };
     assert_eq!([&status["hook"], &status["signal"], &status["state"]], ["tc", "queue", "open"], "{status}");
 }
 
 #[test]
 fn daemon_set_example_refuses_at_the_cgroup() {
-    let capabilities = "+bpf,+net_admin,+sys_ptrace,+dac_read_search";
-    let Some(status) = status_of("kubernetes-guard-node.yaml", capabilities) else { return };
+    let Some(status) = status_of("kubernetes-guard-node.yaml", "+all") else { return };
     let found = [&status["hook"], &status["signal"], &status["state"]];
     assert_eq!(found, ["cgroup", "requests and queue", "open"], "{status}");
+}
+
+#[test]
+fn examples_with_capabilities_run_as_root() {
+    // A program that another user starts gets none of a container's capabilities, and the image names such a user.
+    assert!(example("../packaging/Containerfile").contains("\nUSER 65532:65532\n"));
+    let depth = |text: &str| text.len() - text.trim_start().len();
+    for name in ["kubernetes-guard.yaml", "kubernetes-guard-node.yaml"] {
+        let text = example(name);
+        let (_, rest) = text.split_once("securityContext:\n").unwrap();
+        let lines: Vec<&str> =
+            rest.lines().take_while(|line| depth(line) >= depth(rest)).map(str::trim).collect();
+        let has_rights = |line: &&str| line.starts_with("add:") || *line == "privileged: true";
+        assert!(lines.iter().any(has_rights) && lines.contains(&"runAsUser: 0"), "{name}: {lines:?}");
+    }
 }
 
 /// A guard as a user starts it, with its lines.
