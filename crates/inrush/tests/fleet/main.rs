@@ -3,6 +3,9 @@
 #[path = "../common/listening.rs"]
 mod listening;
 mod machines;
+mod slurm;
+#[path = "../common/stand_ins.rs"]
+mod stand_ins;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
