@@ -1,7 +1,8 @@
 #!/bin/sh
-# Writes the last run and the comparison into one comment of pull request $NUMBER in $REPOSITORY; a later run replaces it.
+# Writes the last run and the comparison into one comment of pull request $NUMBER in $REPOSITORY. A later run of the same $NAME
+# replaces it.
 set -eu
-mark='<!-- inrush load -->'
+mark="<!-- inrush load: $NAME -->"
 {
     echo "$mark"
     cat "$OUT/run.md"
@@ -11,10 +12,19 @@ mark='<!-- inrush load -->'
         printf '```\n'
     fi
 } > "$OUT/comment.md"
+
 comments="repos/$REPOSITORY/issues/$NUMBER/comments"
 id=$(gh api --paginate "$comments" --jq ".[] | select(.body | startswith(\"$mark\")) | .id" | head -n 1)
 if [ -n "$id" ]; then
-    gh api --method PATCH "repos/$REPOSITORY/issues/comments/$id" --field body=@"$OUT/comment.md" > /dev/null
+    set -- --method PATCH "repos/$REPOSITORY/issues/comments/$id"
 else
-    gh api --method POST "$comments" --field body=@"$OUT/comment.md" > /dev/null
+    set -- --method POST "$comments"
+fi
+if ! said=$(gh api "$@" --field body=@"$OUT/comment.md" 2>&1 > /dev/null); then
+    printf '%s\n' "$said" >&2
+    # A token that may not write is no fault of the server under test.
+    case $said in
+        *"HTTP 403"*) echo "::warning::no comment: the job needs pull-requests: write, which a fork's pull request never has" ;;
+        *) exit 1 ;;
+    esac
 fi

@@ -1,7 +1,6 @@
 //! The steps of the composite action, with a program in place of `gh` that keeps its arguments.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use assert_cmd::Command;
@@ -9,6 +8,10 @@ use assert_cmd::assert::Assert;
 
 use super::PATIENCE;
 use super::common::{Files, Server};
+use super::stand_ins::stand_ins;
+
+/// The environment of the step that comments.
+const COMMENT: &[(&str, &str)] = &[("NUMBER", "7"), ("REPOSITORY", "o/r"), ("NAME", "after")];
 
 /// Runs a step with this environment; `folder/bin` is searched for programs first.
 fn step(name: &str, folder: &Path, environment: &[(&str, &str)]) -> Assert {
@@ -21,16 +24,18 @@ fn step(name: &str, folder: &Path, environment: &[(&str, &str)]) -> Assert {
     shell.assert()
 }
 
-/// A `gh` that answers a list with `comments`, and keeps the arguments of each call.
-fn fake_gh(folder: &Path, comments: &str) {
-    let program = folder.join("bin/gh");
-    fs::create_dir_all(folder.join("bin")).unwrap();
+/// A `gh` that answers a list with `comments`, keeps the arguments of each call, and ends with the script `write` otherwise.
+fn fake_gh(folder: &Path, comments: &str, write: &str) {
     let calls = folder.join("calls").display().to_string();
     let script = format!(
-        "#!/bin/sh\necho \"$*\" >> {calls}\ncase \"$*\" in *--paginate*) printf '%s' '{comments}';; esac\n"
+        "echo \"$*\" >> {calls}\ncase \"$*\" in *--paginate*) printf '%s' '{comments}' ;; *) {write} ;; esac"
     );
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    stand_ins(folder, &[("gh", &script)]);
+}
+
+/// The text of a file of the action, or of a page about it.
+fn read(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
 }
 
 #[test]
@@ -55,16 +60,113 @@ fn action_steps_run_compare_and_comment_once() {
         ("", "--method POST repos/o/r/issues/7/comments"),
         ("42", "--method PATCH repos/o/r/issues/comments/42"),
     ] {
-        fake_gh(folder.path(), comments);
-        step("comment.sh", folder.path(), &[("NUMBER", "7"), ("REPOSITORY", "o/r")]).success();
+        fake_gh(folder.path(), comments, "true");
+        step("comment.sh", folder.path(), COMMENT).success();
         let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
         assert!(calls.lines().last().unwrap().contains(call), "{calls}");
     }
     let comment = fs::read_to_string(out.join("comment.md")).unwrap();
-    assert!(comment.starts_with("<!-- inrush load -->\n**20"), "{comment}");
-    let action =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../action/action.yml")).unwrap();
-    for script in ["run.sh", "compare.sh", "comment.sh"] {
+    assert!(comment.starts_with("<!-- inrush load: after -->\n**20"), "{comment}");
+    let action = read("action/action.yml");
+    for script in ["install.sh", "run.sh", "compare.sh", "comment.sh"] {
         assert!(action.contains(&format!("$GITHUB_ACTION_PATH/{script}")), "{script}");
     }
+}
+
+#[test]
+fn comment_without_the_right_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("run.md"), "**20 replies**\n").unwrap();
+    let said = |assert: &Assert| String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    fake_gh(folder.path(), "", "echo 'gh: Resource not accessible (HTTP 403)' >&2; exit 1");
+    let warned = step("comment.sh", folder.path(), COMMENT).success();
+    assert!(said(&warned).starts_with("::warning::no comment: "), "{}", said(&warned));
+    fake_gh(folder.path(), "", "echo 'gh: Server Error (HTTP 502)' >&2; exit 1");
+    let failed = step("comment.sh", folder.path(), COMMENT).code(1);
+    assert_eq!(said(&failed), "");
+}
+
+/// Runs the first step with this `version`, beside a release with these checksums. Returns its exit code, its output, and the
+/// folders that it puts on PATH.
+fn install(version: &str, checksums: &str) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    // Its last two arguments are the file and the URL.
+    let curl = format!(
+        "while [ $# -gt 2 ]; do shift; done\ncase $2 in\n\
+         https://example.org/o/inrush/releases/download/v0.1.0/SHA256SUMS) echo '{checksums}' ;;\n\
+         https://example.org/o/inrush/releases/download/v0.1.0/inrush-x86_64-linux) echo program ;;\n\
+         *) exit 22 ;;\nesac > \"$1\""
+    );
+    let bin = stand_ins(folder.path(), &[("curl", &curl)]);
+    let added = folder.path().join("added");
+    fs::write(&added, "").unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../action/install.sh");
+    let mut shell = Command::new("/bin/sh");
+    // Without a version the step needs no other program, and must find no inrush.
+    let others = if version.is_empty() { "" } else { ":/usr/bin:/bin" };
+    shell.arg(script).env("PATH", format!("{}{others}", bin.display())).timeout(PATIENCE);
+    shell.env("VERSION", version).env("REPOSITORY", "o/inrush").env("GITHUB_REPOSITORY", "else/where");
+    shell.env("GITHUB_SERVER_URL", "https://example.org").env("RUNNER_TEMP", folder.path());
+    let output = shell.env("GITHUB_PATH", &added).output().unwrap();
+    let added = fs::read_to_string(added).unwrap();
+    if !added.is_empty() {
+        assert_eq!(fs::read_to_string(Path::new(added.trim()).join("inrush")).unwrap(), "program\n");
+    }
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), added)
+}
+
+#[test]
+fn action_installs_a_release_that_has_its_checksum() {
+    // sha256sum of "program" and a line feed.
+    let right = "fba13a37a73d657dc0f1e671f0dc714f9891dd4da15ec45bd2a6f83e0434648e  inrush-x86_64-linux";
+    for version in ["0.1.0", "v0.1.0"] {
+        let (code, said, added) = install(version, right);
+        assert_eq!((code, added.lines().count()), (0, 1), "{said}");
+    }
+    let wrong = format!("{}  inrush-x86_64-linux", "0".repeat(64));
+    for (version, checksums) in [("0.1.0", &*wrong), ("0.1.0", "no checksum"), ("9.9.9", right)] {
+        let (code, said, added) = install(version, checksums);
+        assert!(code != 0 && added.is_empty(), "{version}, {checksums}: {said}");
+    }
+}
+
+#[test]
+fn action_names_a_program_that_is_missing() {
+    let (code, said, _) = install("", "");
+    assert_eq!((code, said.lines().count()), (1, 1), "{said}");
+    assert!(said.starts_with("::error::inrush is not on PATH: set the input version"), "{said}");
+}
+
+#[test]
+fn documented_workflow_has_inputs_of_the_action() {
+    let (action, page) = (read("action/action.yml"), read("docs/tasks/ci.md"));
+    let inputs = action.split("\ninputs:\n").nth(1).unwrap().split("\nruns:\n").next().unwrap();
+    let names = |text: &str, indent: &str| -> Vec<String> {
+        let keys = text.lines().filter_map(|line| line.strip_prefix(indent)?.split_once(':'));
+        keys.filter(|(key, _)| !key.starts_with(' ')).map(|(key, _)| key.to_owned()).collect()
+    };
+    let known = names(inputs, "  ");
+    let uses: Vec<&str> = page.split("- uses: OWNER/inrush/action@main\n        with:\n").skip(1).collect();
+    assert_eq!(uses.len(), 2);
+    for text in uses {
+        let end = text.find("\n```").unwrap_or(text.len());
+        let given = names(&text[..end], "          ");
+        assert!(given.iter().all(|name| known.contains(name)), "{given:?} of {known:?}");
+        assert!(
+            ["url", "name", "version"].iter().all(|name| given.contains(&(*name).to_owned())),
+            "{given:?}"
+        );
+    }
+    assert!(page.contains("\n  pull-requests: write\n"));
+}
+
+#[test]
+fn each_use_of_the_action_has_an_artifact_of_its_own() {
+    let action = read("action/action.yml");
+    let upload = action.split("uses: actions/upload-artifact@").nth(1).unwrap();
+    assert!(upload.contains("\n        name: ${{ inputs.name }}\n"), "{upload}");
+    let (hash, _) = upload.split_once(' ').unwrap();
+    assert!(hash.len() == 40 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hash}");
 }

@@ -27,6 +27,8 @@ mod replays;
 #[path = "../common/schema.rs"]
 mod schema;
 mod stacks;
+#[path = "../common/stand_ins.rs"]
+mod stand_ins;
 mod watching;
 mod week;
 
