@@ -29,7 +29,7 @@ const OTHER_DESCRIPTORS: usize = 64;
 pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let mechanism = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
     dispatch::table::check(mechanism, &flags.mechanisms.chosen).map_err(Exit::Usage)?;
-    hosts::of(&flags)?;
+    hosts::check_password_files(&hosts::of(&flags)?.0)?;
     if flags.print_config {
         return print(&config_file::effective(arguments)?);
     }
@@ -56,13 +56,13 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     let warning = provide_descriptors(needed as u64);
     let occupants = Occupants::find(addresses(&config));
     memory::map_large_blocks();
-    let server = Server::start(architecture, config, Some(text.clone()));
+    let mut in_force = InForce { file, text: text.clone(), config: config.clone() };
+    let server = Server::start(architecture, config, Some(text));
     let server = server.map_err(|error| exit_beside(error, &occupants))?;
     if let Some(warning) = warning {
         say!("inrush: {warning}");
     }
     announce(&server, &hosts);
-    let mut in_force = InForce { file, text };
     let drained = server.wait(|| in_force.reread()).map_err(exit)?;
     if drained.cut_off > 0 {
         let count = drained.cut_off;
@@ -133,19 +133,20 @@ struct InForce {
     file: Option<ConfigFile>,
     /// All settings, in the form of [`config_file::effective`].
     text: String,
+    /// The same settings, parsed.
+    config: ServeConfig,
 }
 
 impl InForce {
     /// Reads the config file again and reports the result. A broken or incomplete file changes nothing.
     fn reread(&mut self) -> Reread {
-        let config = self.take_newest().unwrap_or_else(|error| {
+        if let Err(error) = self.take_newest() {
             say!("inrush: the configuration stays as it was: {}", error.into_message());
-            configured(&self.text).expect("it was checked when it was taken")
-        });
-        Reread { config, text: self.text.clone() }
+        }
+        Reread { config: self.config.clone(), text: self.text.clone() }
     }
 
-    fn take_newest(&mut self) -> Result<ServeConfig, Exit> {
+    fn take_newest(&mut self) -> Result<(), Exit> {
         let mut arguments: Vec<OsString> = std::env::args_os().collect();
         let file = ConfigFile::named_in(&arguments)?;
         if let (Some(file), Some(before)) = (&file, &self.file) {
@@ -153,7 +154,8 @@ impl InForce {
             arguments = file.expand(arguments)?;
         }
         let newest = config_file::effective(&arguments)?;
-        hosts::of(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
+        let (hosts, _) = hosts::of(&config_file::serve_flags(&newest).map_err(Exit::Usage)?)?;
+        hosts::check_password_files(&hosts)?;
         let change = config_file::Change::between(&self.text, &newest, &LiveFlags::names());
         // Without what needs a restart, the rest may be a contradiction.
         let config = configured(&change.text)?;
@@ -162,8 +164,8 @@ impl InForce {
                 say!("inrush: {what}: {}", names.join(", "));
             }
         }
-        (self.file, self.text) = (file, change.text);
-        Ok(config)
+        *self = InForce { file, text: change.text, config };
+        Ok(())
     }
 }
 
@@ -236,6 +238,7 @@ fn configured(text: &str) -> Result<ServeConfig, Exit> {
     configuration(config_file::serve_flags(text).map_err(Exit::Usage)?)
 }
 
+/// The configuration of these flags. Reads no file, so that a worker process can start while a file is broken.
 fn configuration(flags: ServeFlags) -> Result<ServeConfig, Exit> {
     let (hosts, tls) = hosts::of(&flags)?;
     let log_format = match flags.log_format {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::common::{Files, Server};
+use crate::common::{Files, Server, send};
 
 struct Reread {
     files: Files,
@@ -158,4 +158,43 @@ fn admin_limit_outlives_reload_of_an_unchanged_file() {
     reread.hang_up_with("accept-limit = 4\nmax-fields = 50\n");
     reread.server.eventually("the file's", |status| status.0["accept_limit"] == "4");
     assert_eq!(reread.server.stop().0, Some(0));
+}
+
+/// A server that asks for a password below `/folder`, and the file with the password.
+fn with_passwords(flags: &[&str]) -> (Server, std::path::PathBuf, Files) {
+    let files = Files::new();
+    let passwords = files.beside("passwords");
+    std::fs::write(&passwords, "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();
+    let rule = format!("--auth=/folder/* {} Staff", passwords.display());
+    let server = Server::start(&files.root(), &[flags, &[&rule]].concat());
+    (server, passwords, files)
+}
+
+#[test]
+fn broken_password_file_keeps_the_configuration() {
+    for flags in [&["--arch=sped"][..], &["--arch=mp", "--workers=1"]] {
+        println!("{flags:?}");
+        let (mut server, passwords, _files) = with_passwords(flags);
+        std::fs::write(&passwords, "x").unwrap();
+        server.signal(Signal::HUP);
+        let said = server.says();
+        let expected = "inrush: the configuration stays as it was: the passwords in ";
+        assert!(said.starts_with(expected) && said.contains("line 1"), "{said}");
+        assert_eq!(server.client().get(Files::SMALL.0).status, 200);
+        assert_eq!(server.stop(), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn worker_starts_beside_a_broken_password_file() {
+    let (mut server, passwords, _files) = with_passwords(&["--arch=mp", "--workers=1"]);
+    server.eventually("begun", |status| status.count("workers_started") == 1);
+    std::fs::write(&passwords, "x").unwrap();
+    send(server.children()[0], Signal::KILL);
+    server.eventually("replaced", |status| status.count("workers_started") == 2);
+    let mut client = server.client();
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+    assert_eq!(client.get(Files::LARGE.0).status, 500, "nobody gets in");
+    drop(client);
+    assert_eq!(server.stop().0, Some(0));
 }

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 /// The hosts of a server, the default first, and its certificates.
 type Hosts = (Vec<HostConfig>, Vec<CertificateFiles>);
 
-/// Returns the hosts and certificates of these flags.
+/// Returns the hosts and certificates of these flags. Reads no file.
 ///
 /// # Errors
 /// [`Exit::Usage`]: a mistake in a host, rules without an end, or settings that do not go together.
@@ -97,13 +97,26 @@ fn title(host: &HostFlags) -> Result<String, Exit> {
     Ok(format!("host {name}"))
 }
 
-/// Refuses more rules than each path can be compared with, redirects without an end, and files without passwords.
+/// Refuses more rules than each path can be compared with, and redirects without an end.
 fn checked(title: &str, rules: Rules) -> Result<Rules, Exit> {
-    let files = || rules.auths.iter().filter_map(Auth::file).try_for_each(site::auth::check_file);
-    match rules.check().and_then(|()| files()) {
+    match rules.check() {
         Ok(()) => Ok(rules),
         Err(said) => Err(wrong(format!("{title}{said}"))),
     }
+}
+
+/// Refuses hosts whose password files cannot be read, or have a line that is not understood.
+///
+/// # Errors
+/// [`Exit::Usage`], which names the host and the file.
+pub fn check_password_files(hosts: &[HostConfig]) -> Result<(), Exit> {
+    for host in hosts {
+        let title = host.names.first().map_or_else(String::new, |name| format!("host {name}: "));
+        let rules = host.site.rules.current();
+        let mut files = rules.auths.iter().filter_map(Auth::file);
+        files.try_for_each(site::auth::check_file).map_err(|said| wrong(format!("{title}{said}")))?;
+    }
+    Ok(())
 }
 
 /// Brings certificates, keys and OCSP responses together. Refuses a certificate without a key, and the other way round.
