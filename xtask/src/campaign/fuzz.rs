@@ -17,8 +17,9 @@ use sys::process::Output;
 
 use crate::test_bed::{TICK, nightly_cargo};
 
-/// The longest input, in bytes. A connection of so many bytes reaches everything that a longer one does.
-const LONGEST: &str = "-max_len=4096";
+/// The longest input in bytes, unless the tree's corpus has a longer one. A connection of so many bytes reaches everything that
+/// a longer one does.
+const LONGEST: u64 = 4096;
 
 /// Flags of `campaign fuzz`.
 #[derive(clap::Args)]
@@ -40,6 +41,16 @@ struct Account {
     features: u64,
 }
 
+/// A run of a target.
+struct Run {
+    /// `None` if an input broke the property.
+    account: Option<Account>,
+    /// The right or facility that the target lacks, and so tries no input.
+    skip: Option<String>,
+    /// The output of libFuzzer.
+    said: String,
+}
+
 /// Runs the campaign. Blocks.
 ///
 /// # Errors
@@ -57,21 +68,25 @@ pub fn run(options: &FuzzOptions) -> anyhow::Result<()> {
     let mut broken = Vec::new();
     for target in chosen {
         eprintln!("{target}: {seconds} s");
-        let (account, said) = fuzz(target, seconds)?;
+        let Run { account, skip, said } = fuzz(target, seconds)?;
         let before = files(&corpus(target))?;
-        let holds = account.is_some();
-        if holds {
-            merge(target)?;
-        } else {
-            println!("{said}");
-            broken.push(target.as_str());
-        }
+        let verdict = match (&account, skip) {
+            (None, _) => {
+                println!("{said}");
+                broken.push(target.as_str());
+                "BROKEN".to_owned()
+            }
+            (Some(_), Some(reason)) => format!("SKIPPED: {reason}"),
+            (Some(_), None) => {
+                merge(target)?;
+                String::new()
+            }
+        };
         let Account { executions, edges, features } = account.unwrap_or_default();
         let now = files(&corpus(target))?;
         let numbers =
             [executions, edges, features, now, now.saturating_sub(before)].map(|number| number.to_string());
         let [executions, edges, features, now, added] = numbers;
-        let verdict = if holds { "" } else { "BROKEN" }.to_owned();
         rows.push([target.clone(), executions, edges, features, now, added, verdict]);
     }
     println!("{}", aligned(&rows, &[]));
@@ -106,27 +121,38 @@ fn files(folder: &Path) -> anyhow::Result<u64> {
     Ok(entries.count() as u64)
 }
 
-/// Fuzzes a target. Returns its account, or `None` if an input broke the property, and the output.
-fn fuzz(target: &str, seconds: u64) -> anyhow::Result<(Option<Account>, String)> {
+/// The flag of libFuzzer that bounds the inputs, and cuts none of a corpus.
+fn longest(corpus: &Path) -> anyhow::Result<String> {
+    let mut longest = LONGEST;
+    for entry in fs::read_dir(corpus).with_context(|| format!("cannot read {}", corpus.display()))? {
+        longest = longest.max(entry?.metadata()?.len());
+    }
+    Ok(format!("-max_len={longest}"))
+}
+
+/// Fuzzes a target.
+fn fuzz(target: &str, seconds: u64) -> anyhow::Result<Run> {
     let grows = growing(target);
     fs::create_dir_all(&grows).with_context(|| format!("cannot make {}", grows.display()))?;
     let time = format!("-max_total_time={seconds}");
     let dictionary = Path::new("fuzz/dictionaries").join(format!("{target}.dict"));
     let words = dictionary.exists().then(|| format!("-dict={}", dictionary.display()));
     let folders = [grows.display().to_string(), corpus(target).display().to_string()];
-    let flags = [time.as_str(), LONGEST, "-print_final_stats=1"].into_iter().chain(words.as_deref());
+    let longest = longest(&corpus(target))?;
+    let flags = [time.as_str(), &longest, "-print_final_stats=1"].into_iter().chain(words.as_deref());
     let output = run_target(target, folders.iter().map(String::as_str).chain(["--"]).chain(flags))?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let account = Account::read(&said);
     ensure!(account.is_some(), "{target} did not run:\n{said}");
-    Ok((account.filter(|_| output.exit.status.success()), said))
+    Ok(Run { account: account.filter(|_| output.exit.status.success()), skip: skip(&output.stdout), said })
 }
 
 /// Takes the inputs that reach new code into the tree.
 fn merge(target: &str) -> anyhow::Result<()> {
     let folders = [corpus(target), growing(target)].map(|folder| folder.display().to_string());
     // Without counters an input is new if it reaches an edge, and not if it reaches one more often.
-    let flags = ["--", "-merge=1", "-use_counters=0", LONGEST];
+    let longest = longest(&corpus(target))?;
+    let flags = ["--", "-merge=1", "-use_counters=0", &longest];
     let arguments = folders.iter().map(String::as_str).chain(flags);
     let output = run_target(target, arguments)?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -139,6 +165,12 @@ fn run_target<'a>(target: &'a str, arguments: impl Iterator<Item = &'a str>) -> 
     let arguments = ["fuzz", "run", target].into_iter().chain(arguments);
     let child = nightly_cargo().arguments(arguments).start().context("cannot start rustup")?;
     Ok(child.output(TICK, || true)?)
+}
+
+/// The reason that a target prints when it tries no input.
+fn skip(printed: &[u8]) -> Option<String> {
+    let printed = String::from_utf8_lossy(printed);
+    printed.lines().find_map(|line| line.strip_prefix("skipped: ")).map(str::to_owned)
 }
 
 impl Account {
@@ -172,6 +204,22 @@ mod tests {
         let account = Account { executions: 4096, edges: 77, features: 90 };
         assert_eq!(Account::read(said), Some(account));
         assert_eq!(Account::read("error: no such subcommand: `fuzz`"), None);
+    }
+
+    #[test]
+    fn target_without_rights_is_a_skip() {
+        let printed = b"skipped: bpf(2) needs CAP_BPF\n";
+        assert_eq!(skip(printed).as_deref(), Some("bpf(2) needs CAP_BPF"));
+        assert_eq!(skip(b""), None);
+    }
+
+    #[test]
+    fn no_input_of_a_corpus_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("short"), [0; 10]).unwrap();
+        assert_eq!(longest(folder.path()).unwrap(), "-max_len=4096");
+        fs::write(folder.path().join("long"), [0; 8750]).unwrap();
+        assert_eq!(longest(folder.path()).unwrap(), "-max_len=8750");
     }
 
     #[test]
