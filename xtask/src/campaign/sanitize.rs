@@ -6,10 +6,18 @@
 //! ThreadSanitizer must have seen the standard library too, so it needs the component rust-src, and its build is part of the
 //! run.
 //!
+//! A sanitizer writes its reports into files, because a test reads or drops what its servers print, and a killed server has no
+//! exit code that would tell. A server that Landlock confines cannot make the file: the sanitizer then ends it, and its test
+//! fails.
+//!
 //! Leaves out what the kernel and libraries in C read and write, and the models of `wake` and `words`, whose broken variants
 //! leave their tasks behind.
 
-use anyhow::{Context, ensure};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
 use sys::process::Streams;
 
@@ -48,6 +56,8 @@ pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
         Sanitizer::Thread => ("thread", &["-Zbuild-std"]),
     };
     let flag = format!("-Zsanitizer={name}");
+    let reports = empty_folder(Path::new("target/sanitize").join(name).join("reports"))?;
+    let (variable, settings) = reporting_to(&reports, options.sanitizer, |name| std::env::var(name).ok());
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut arguments = vec!["test", "--no-fail-fast", "--target", &triple];
     arguments.extend(more);
@@ -59,10 +69,81 @@ pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
         .environment("RUSTFLAGS", &flag)
         .environment("RUSTDOCFLAGS", &flag)
         .environment("CARGO_TARGET_DIR", format!("target/sanitize/{name}"))
+        .environment(variable, settings)
         .with_streams(Streams::Messages)
         .start()
         .context("cannot start rustup")?;
     let exit = child.output(TICK, || true)?.exit.status;
-    ensure!(exit.success(), "the tests failed, or the sanitizer has found something ({exit})");
+    check_reports(&reports)?;
+    ensure!(exit.success(), "the tests failed ({exit})");
     Ok(())
+}
+
+/// Makes an empty folder. Returns its path from the root, because the tests run in folders of their own.
+fn empty_folder(folder: PathBuf) -> anyhow::Result<PathBuf> {
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).context("cannot remove old reports");
+        }
+        _ => fs::create_dir_all(&folder)
+            .and_then(|()| folder.canonicalize())
+            .context("cannot make a folder for reports"),
+    }
+}
+
+/// The variable that makes a sanitizer write its reports into a folder, and its value, which keeps the user's own settings.
+fn reporting_to(
+    folder: &Path,
+    sanitizer: Sanitizer,
+    variable: impl Fn(&str) -> Option<String>,
+) -> (&'static str, String) {
+    let name = match sanitizer {
+        Sanitizer::Address => "ASAN_OPTIONS",
+        Sanitizer::Thread => "TSAN_OPTIONS",
+    };
+    let log = format!("log_path={}", folder.join("report").display());
+    (name, variable(name).into_iter().chain([log]).collect::<Vec<_>>().join(":"))
+}
+
+/// Prints the reports in a folder.
+///
+/// # Errors
+/// There is a report.
+fn check_reports(folder: &Path) -> anyhow::Result<()> {
+    let mut found = 0;
+    for entry in fs::read_dir(folder).context("cannot read the reports")? {
+        println!("{}", String::from_utf8_lossy(&fs::read(entry?.path())?));
+        found += 1;
+    }
+    if found > 0 {
+        bail!("the sanitizer has found something: {found} reports in {}", folder.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_of_any_process_fails_the_campaign() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = empty_folder(temporary.path().join("reports")).unwrap();
+        check_reports(&folder).unwrap();
+        fs::write(folder.join("report.4711"), "WARNING: ThreadSanitizer: data race").unwrap();
+        let error = check_reports(&folder).unwrap_err().to_string();
+        assert!(error.starts_with("the sanitizer has found something: 1 reports in /"), "{error}");
+        check_reports(&empty_folder(folder).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn sanitizer_keeps_the_users_settings() {
+        let set = |name: &str| (name == "TSAN_OPTIONS").then(|| "history_size=7".to_owned());
+        let of = |sanitizer| reporting_to(Path::new("/reports"), sanitizer, set);
+        assert_eq!(
+            of(Sanitizer::Thread),
+            ("TSAN_OPTIONS", "history_size=7:log_path=/reports/report".to_owned())
+        );
+        assert_eq!(of(Sanitizer::Address), ("ASAN_OPTIONS", "log_path=/reports/report".to_owned()));
+    }
 }
