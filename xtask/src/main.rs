@@ -1,6 +1,6 @@
 //! The project's own chores: `cargo xtask bench serve|requests|load|accuracy|memory|dispatch|wan|usertcp`,
-//! `cargo xtask campaign faults|fuzz|mutants|suite`, `cargo xtask package`, `cargo xtask check-report`, `cargo xtask docs` and
-//! `cargo xtask papers`.
+//! `cargo xtask campaign faults|fuzz|mutants|sanitize|suite`, `cargo xtask package`, `cargo xtask check-report`, `cargo xtask
+//! docs` and `cargo xtask papers`.
 //!
 //! A benchmark measures Inrush and named rivals side by side, in runs that alternate in random order. It prints
 //! ratios, because absolute figures do not travel from one machine to another. Anyone can run one again; a rival that
