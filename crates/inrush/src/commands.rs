@@ -24,12 +24,13 @@ use std::ffi::OsString;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::config_file::ConfigFile;
 use crate::exit::Exit;
 
-/// Carries out the command that these arguments name.
-pub fn run(arguments: Vec<OsString>) -> Result<(), Exit> {
+/// Carries out the command that these arguments name. `file` is the config file, whose settings are among them.
+pub fn run(arguments: Vec<OsString>, file: Option<ConfigFile>) -> Result<(), Exit> {
     match Cli::try_parse_from(&arguments)?.command {
-        Command::Serve(flags) => serve::run(*flags, &arguments),
+        Command::Serve(flags) => serve::run(*flags, &arguments, file),
         #[cfg(feature = "guard")]
         Command::Guard(flags) => guard::run(*flags),
         #[cfg(feature = "load")]

@@ -12,6 +12,9 @@ pub mod hosts;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -29,6 +32,8 @@ const NO_SETTINGS: [&str; 4] = ["config", "print_config", "check", "help"];
 pub struct ConfigFile {
     path: String,
     text: String,
+    /// False for a pipe, which gives its content once.
+    is_regular: bool,
 }
 
 impl ConfigFile {
@@ -36,14 +41,46 @@ impl ConfigFile {
     ///
     /// # Errors
     /// [`Exit::Usage`] if the file cannot be read.
-    pub fn named_in(arguments: &[OsString]) -> Result<Option<ConfigFile>, Exit> {
+    fn named_in(arguments: &[OsString]) -> Result<Option<ConfigFile>, Exit> {
         let mut lenient = Cli::command().ignore_errors(true);
         let Ok(matches) = lenient.try_get_matches_from_mut(arguments) else { return Ok(None) };
         let named = matches.subcommand().map(|(_, matches)| matches.try_get_one::<String>("config"));
         let Some(Ok(Some(path))) = named else { return Ok(None) };
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| Exit::Usage(format!("--config {path}: cannot read it: {cause}")))?;
-        Ok(Some(ConfigFile { path: path.clone(), text }))
+        ConfigFile::read(path).map(Some)
+    }
+
+    fn read(path: &str) -> Result<ConfigFile, Exit> {
+        let wrong = |cause: io::Error| Exit::Usage(format!("--config {path}: cannot read it: {cause}"));
+        let file = File::open(path).map_err(wrong)?;
+        let is_regular = file.metadata().map_err(wrong)?.is_file();
+        let text = io::read_to_string(file).map_err(wrong)?;
+        Ok(ConfigFile { path: path.to_owned(), text, is_regular })
+    }
+
+    /// The path, if the file can be read again. A pipe cannot: its second reader finds it empty.
+    pub fn rereadable(&self) -> Option<&Path> {
+        self.is_regular.then(|| Path::new(&self.path))
+    }
+
+    /// Reads the file again.
+    ///
+    /// # Errors
+    /// [`Exit::Usage`] if it cannot be read, is not [`rereadable`](Self::rereadable), or seems to be half written.
+    pub fn read_again(&self) -> Result<ConfigFile, Exit> {
+        if self.rereadable().is_none() {
+            return Err(self.not_rereadable());
+        }
+        let newest = ConfigFile::read(&self.path)?;
+        newest.check_complete(self)?;
+        Ok(newest)
+    }
+
+    /// The error about a file that is not [`rereadable`](Self::rereadable).
+    pub fn not_rereadable(&self) -> Exit {
+        let path = &self.path;
+        Exit::Usage(format!(
+            "--config {path}: it cannot be read again, because it is no regular file; expected a regular file, or a restart"
+        ))
     }
 
     /// Refuses a file that seems to be half written, although it is valid. `before` counts as complete,
@@ -51,7 +88,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// [`Exit::Usage`] if its settings are gone or its last line has no end.
-    pub fn check_complete(&self, before: &ConfigFile) -> Result<(), Exit> {
+    fn check_complete(&self, before: &ConfigFile) -> Result<(), Exit> {
         let is_empty =
             |file: &ConfigFile| file.text.parse::<toml::Table>().is_ok_and(|table| table.is_empty());
         let wrong = if is_empty(self) && !is_empty(before) {
@@ -96,15 +133,24 @@ impl ConfigFile {
     }
 }
 
+/// The command line with its file's settings, and the file. The command line is unchanged if it names no file.
+///
+/// # Errors
+/// [`Exit::Usage`] if the file cannot be read, is not TOML, or has a key that is not a setting of the command, or a value
+/// that the setting does not accept.
+pub fn read(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Option<ConfigFile>), Exit> {
+    match ConfigFile::named_in(&arguments)? {
+        Some(file) => Ok((file.expand(arguments)?, Some(file))),
+        None => Ok((arguments, None)),
+    }
+}
+
 /// The command line with its file's settings; unchanged if it names no file.
 ///
 /// # Errors
-/// The errors of [`ConfigFile::named_in`] and [`ConfigFile::expand`].
+/// The errors of [`read`].
 pub fn expand(arguments: Vec<OsString>) -> Result<Vec<OsString>, Exit> {
-    match ConfigFile::named_in(&arguments)? {
-        Some(file) => file.expand(arguments),
-        None => Ok(arguments),
-    }
+    read(arguments).map(|(expanded, _)| expanded)
 }
 
 /// The effective configuration of a command line and its file: every setting. Settings without a value or a
@@ -437,7 +483,8 @@ mod tests {
 
     #[test]
     fn truncated_config_file_is_incomplete() {
-        let file = |text: &str| ConfigFile { path: "FILE".to_owned(), text: text.to_owned() };
+        let file =
+            |text: &str| ConfigFile { path: "FILE".to_owned(), text: text.to_owned(), is_regular: true };
         for (before, now, complete) in [
             ("a = 1\n", "a = 2\n", true),
             ("a = 1\nb = 2\n", "a = 1\n", true),

@@ -24,5 +24,6 @@ pub mod reference;
 
 /// Runs the command that this process was started with, and returns its exit code.
 pub fn main() -> std::process::ExitCode {
-    exit::report(config_file::expand(std::env::args_os().collect()).and_then(commands::run))
+    let read = config_file::read(std::env::args_os().collect());
+    exit::report(read.and_then(|(arguments, file)| commands::run(arguments, file)))
 }

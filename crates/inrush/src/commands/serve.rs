@@ -25,8 +25,8 @@ use next_step::{Occupants, with_next_step};
 /// Descriptors beside connections: listeners, mechanism, log, standard streams, and headroom.
 const OTHER_DESCRIPTORS: usize = 64;
 
-/// Serves until a signal. The flags were parsed from `arguments`.
-pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
+/// Serves until a signal. The flags were parsed from `arguments`, which have the settings of `file`.
+pub fn run(flags: ServeFlags, arguments: &[OsString], file: Option<ConfigFile>) -> Result<(), Exit> {
     let mechanism = flags.dispatch.as_deref().unwrap_or(server::DEFAULT_DISPATCH);
     dispatch::table::check(mechanism, &flags.mechanisms.chosen).map_err(Exit::Usage)?;
     hosts::check_password_files(&hosts::of(&flags)?.0)?;
@@ -35,10 +35,14 @@ pub fn run(flags: ServeFlags, arguments: &[OsString]) -> Result<(), Exit> {
     }
     let (architecture, checks) = (flags.arch, flags.check);
     let text = config_file::effective(arguments)?;
-    let file = ConfigFile::named_in(&std::env::args_os().collect::<Vec<_>>())?;
+    let rereadable = file.as_ref().and_then(ConfigFile::rereadable);
+    if let (Some(file), None, Switch::On) = (&file, rereadable, flags.upgrade) {
+        // Its successor would start without settings.
+        return Err(file.not_rereadable());
+    }
     let token = flags.admin_token_file.as_deref().map(read_token).transpose()?;
     let account = flags.user.as_deref().map(find_account).transpose()?;
-    let reads_again = flags.config.iter().map(PathBuf::from).collect();
+    let reads_again = rereadable.iter().map(PathBuf::from).collect();
     let mut config = ServeConfig { account, reads_again, ..configuration(flags)? };
     if let Some(admin) = &mut config.admin {
         admin.token = token;
@@ -148,9 +152,8 @@ impl InForce {
 
     fn take_newest(&mut self) -> Result<(), Exit> {
         let mut arguments: Vec<OsString> = std::env::args_os().collect();
-        let file = ConfigFile::named_in(&arguments)?;
-        if let (Some(file), Some(before)) = (&file, &self.file) {
-            file.check_complete(before)?;
+        let file = self.file.as_ref().map(ConfigFile::read_again).transpose()?;
+        if let Some(file) = &file {
             arguments = file.expand(arguments)?;
         }
         let newest = config_file::effective(&arguments)?;

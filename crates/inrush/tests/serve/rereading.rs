@@ -1,10 +1,14 @@
 //! SIGHUP: the server reads the config file again and applies the changes that it can.
 
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::Path;
 
+use assert_cmd::Command;
 use rustix::process::Signal;
+use sys::process::Program;
 
-use crate::common::{Files, Server, send};
+use crate::common::{Files, PATIENCE, PROGRAM, Server, send};
 
 struct Reread {
     files: Files,
@@ -197,4 +201,33 @@ fn worker_starts_beside_a_broken_password_file() {
     assert_eq!(client.get(Files::LARGE.0).status, 500, "nobody gets in");
     drop(client);
     assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn config_from_a_pipe_keeps_its_rules() {
+    let files = Files::new();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"access = '/folder/* deny all'\n").unwrap();
+    drop(writer);
+    let program = Program::new(PROGRAM).reading_from(reader.as_fd());
+    let flags = ["--config=/dev/stdin", "--overload=off"];
+    let mut server = Server::start_by(program, &files.root(), &flags);
+    server.signal(Signal::HUP);
+    let said = server.says();
+    let expected = "inrush: the configuration stays as it was: --config /dev/stdin: it cannot be read again";
+    assert!(said.starts_with(expected), "{said}");
+    let mut client = server.client();
+    assert_eq!(client.get(Files::LARGE.0).status, 403);
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+    drop(client);
+    server.stop_well();
+}
+
+#[test]
+fn config_of_an_upgrading_server_is_no_pipe() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--upgrade=on", "--config=/dev/stdin"]).write_stdin("backlog = 9\n");
+    let assert = command.timeout(PATIENCE).assert().code(2);
+    let said = String::from_utf8_lossy(&assert.get_output().stderr);
+    assert!(said.contains("--config /dev/stdin") && said.contains("expected a regular file"), "{said}");
 }
