@@ -106,16 +106,25 @@ fn nginx_takes_each_configuration() {
     }
 }
 
-#[test]
-fn source_of_a_program_is_never_sent() {
-    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/import/fastcgi.conf");
+/// Serves an imported configuration, with a program and a page in each of these folders of `/srv`.
+fn serving(conf: &str, folders: &[&str]) -> (Files, Server) {
+    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/import").join(conf);
     let files = Files::new();
     let path = files.beside("serve.toml");
     fs::write(&path, placed(&files, &import(&conf))).unwrap();
-    let root = files.beside("machine/srv/www");
-    fs::write(root.join("index.php"), "<?php $password = 'secret';").unwrap();
-    fs::write(root.join("page.html"), "a page").unwrap();
+    for folder in folders {
+        let folder = files.beside("machine/srv").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("index.php"), "<?php $password = 'secret';").unwrap();
+        fs::write(folder.join("page.html"), "a page").unwrap();
+    }
     let server = Server::start_without_root(&[&format!("--config={}", path.display())]);
+    (files, server)
+}
+
+#[test]
+fn source_of_a_program_is_never_sent() {
+    let (_files, server) = serving("fastcgi.conf", &["www"]);
     let mut client = server.client();
     for (path, status) in [
         ("/page.html", 200),
@@ -126,6 +135,34 @@ fn source_of_a_program_is_never_sent() {
         ("/index.php/more", 404),
     ] {
         assert_eq!(client.get(path).status, status, "{path}");
+    }
+    drop(client);
+    server.stop_well();
+}
+
+#[test]
+fn locations_without_an_equal_stay_closed() {
+    let folders =
+        ["www", "www/news", "www/private", "www/config", "www/silent", "www/limited", "two", "three"];
+    let (_files, server) = serving("closed-locations.conf", &folders);
+    let mut client = server.client();
+    for (host, path, status) in [
+        ("one.test", "/page.html", 200),
+        ("one.test", "/index.php", 403),
+        ("one.test", "/news/page.html", 200),
+        ("one.test", "/news/index.php", 403),
+        ("one.test", "/private/page.html", 403),
+        ("one.test", "/config/page.html", 403),
+        ("one.test", "/silent/page.html", 403),
+        ("one.test", "/limited/page.html", 403),
+        ("two.test", "/page.html", 200),
+        ("two.test", "/index.php", 403),
+        ("three.test", "/page.html", 200),
+        ("three.test", "/index.php", 403),
+        ("unknown.test", "/page.html", 403),
+    ] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(client.response().status, status, "{host} {path}");
     }
     drop(client);
     server.stop_well();

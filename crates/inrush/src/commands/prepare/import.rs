@@ -46,6 +46,10 @@ impl Settings {
         }
     }
 
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| *known == name)
+    }
+
     fn extend(&mut self, other: &Settings) {
         for (name, values) in &other.0 {
             values.iter().for_each(|value| self.add(name, value.clone()));

@@ -3,11 +3,13 @@
 //! Owns the choice of hosts. nginx chooses a `server` block by port and name, and ours chooses a host by name alone. So
 //! each group of names that has the same block over http and the same block over https becomes a host. A block for http
 //! that only redirects becomes a redirect `http:` of its hosts. [`directives`] reads the file, [`content`] turns a block
-//! into the settings of a host, and [`equals`] knows which directives need nothing and which have no equal.
+//! into the settings of a host, and [`equals`] knows which directives need nothing and which have no equal. [`expressions`]
+//! reads the regular expressions of locations.
 
 mod content;
 mod directives;
 mod equals;
+mod expressions;
 mod rates;
 
 use std::path::Path;
@@ -170,6 +172,9 @@ fn listens(servers: &[Server<'_>], settings: &mut Settings) {
     }
 }
 
+/// The name of a default host without a folder. RFC 6761 reserves it.
+const OF_NO_NAME: &str = "default.invalid";
+
 /// The blocks that answer for a name: over http, and over https.
 type Pair = [Option<usize>; 2];
 
@@ -201,7 +206,16 @@ fn hosts(servers: &[Server<'_>], imported: &mut Imported) {
         Some(place) => groups[..=place].rotate_right(1),
         None => {
             let settings = host(servers, defaults, &mut imported.notes);
-            imported.server.extend(&settings);
+            let answers_alone = settings.has("redirect") || settings.has("respond");
+            if answers_alone && !settings.has("root") && !groups.is_empty() {
+                // The settings outside of all hosts are those of a folder.
+                let mut named = Settings::default();
+                named.add("names", OF_NO_NAME);
+                named.extend(&settings);
+                imported.hosts.push(named);
+            } else {
+                imported.server.extend(&settings);
+            }
         }
     }
     for (pair, names) in groups {
@@ -298,11 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn default_block_without_a_name_is_outside_the_hosts() {
+    fn default_block_without_a_name_is_the_first_host() {
         check(
             "server { listen 80 default_server; server_name _; return 404; }
              server { listen 80; server_name .a.test; root /a; }",
             "listen = \":80\"
+             [[host]]
+             names = \"default.invalid\"
              respond = \"/* 404\"
              [[host]]
              names = [

@@ -5,13 +5,14 @@
 //! comes first; where the last does (fields, passwords, rates, fallbacks), it comes last.
 //!
 //! Invariant: no file is sent that nginx hands to a program in place of a client. The locations of programs are refused, and
-//! their files are no index and no fallback, because they may hold source code and passwords.
+//! their files are no index and no fallback, because they may hold source code and passwords. A location without an equal is
+//! refused if it hands its files to a program, or keeps them from anybody.
 
 use base::Network;
 
 use super::super::Settings;
 use super::directives::Directive;
-use super::{IS_SHARED, Level, equals, rates};
+use super::{IS_SHARED, Level, equals, expressions, rates};
 
 /// The directives that this module and the hosts read.
 const READ: &[&str] = &[
@@ -43,6 +44,9 @@ pub(super) fn is_handled(directive: &Directive) -> bool {
     READ.contains(&directive.name()) && !rates::is_variable(directive)
 }
 
+/// The rank of a location with an expression.
+const AS_EXPRESSION: Rank = (2, std::cmp::Reverse(0));
+
 /// The reason why a file is no index and no fallback.
 const OF_A_PROGRAM: &str = "nginx hands a file of it to a program, and Inrush would send its source";
 
@@ -60,14 +64,18 @@ struct Place<'a> {
     patterns: Vec<String>,
     inside: Level<'a>,
     /// Locations with a lower rank are more specific.
-    rank: (u8, std::cmp::Reverse<usize>),
+    rank: Rank,
+    /// True for a location without an equal, whose paths are refused.
+    is_refused: bool,
 }
+
+type Rank = (u8, std::cmp::Reverse<usize>);
 
 impl Place<'_> {
     /// Tells whether nginx sends no file of this place to a client by itself.
     fn is_closed(&self) -> bool {
         let closes = |name: &str| name.ends_with("_pass") || name == "internal";
-        self.inside.iter().any(|directive| closes(directive.name()))
+        self.is_refused || self.inside.iter().any(|directive| closes(directive.name()))
     }
 
     fn is_for_everything(&self) -> bool {
@@ -109,15 +117,25 @@ impl Content {
         let mut places = Vec::new();
         for directive in server.iter().filter(|directive| directive.name() == "location") {
             match place(directive) {
-                Some(place) => places.push(place),
-                None => notes.push(equals::note(directive)),
+                Some(place) => {
+                    let nested = place.inside.iter().filter(|directive| directive.name() == "location");
+                    // Of equal ranks, the first is more specific.
+                    places
+                        .extend(nested.filter_map(|each| refused(each, &place.patterns, place.rank, notes)));
+                    places.push(place);
+                }
+                None => places.extend(refused(directive, &["/*".to_owned()], AS_EXPRESSION, notes)),
             }
         }
         places.sort_by_key(|place| place.rank);
-        let everything =
-            Place { patterns: vec!["/*".to_owned()], inside: &[], rank: (u8::MAX, std::cmp::Reverse(0)) };
+        let everything = Place {
+            patterns: vec!["/*".to_owned()],
+            inside: &[],
+            rank: (u8::MAX, std::cmp::Reverse(0)),
+            is_refused: false,
+        };
         // A server without a location for everything is one itself.
-        let has_start = places.iter().any(|place| place.patterns == ["/*"]);
+        let has_start = places.iter().any(|place| place.is_for_everything() && !place.is_refused);
         if !has_start {
             places.push(everything);
         }
@@ -146,24 +164,56 @@ fn place(directive: &Directive) -> Option<Place<'_>> {
     let (patterns, rank) = match directive.parameters()[..] {
         ["=", path] => (vec![path.to_owned()], (0, Reverse(0))),
         ["^~", path] => (vec![format!("{path}*")], (1, Reverse(path.len()))),
-        ["~" | "~*", expression] => (endings(expression)?, (2, Reverse(0))),
+        ["~" | "~*", expression] => (expressions::endings(expression)?, AS_EXPRESSION),
         [path] if path.starts_with('/') => (vec![format!("{path}*")], (3, Reverse(path.len()))),
         _ => return None,
     };
-    Some(Place { patterns, inside: directive.inside(), rank })
+    Some(Place { patterns, inside: directive.inside(), rank, is_refused: false })
 }
 
-/// The patterns of an expression such as `\.(css|js)$`.
-fn endings(expression: &str) -> Option<Vec<String>> {
-    let inner = expression.strip_prefix("\\.")?.strip_suffix('$')?;
-    let inner = inner
-        .strip_prefix("(?:")
-        .or(inner.strip_prefix('('))
-        .map_or(Some(inner), |rest| rest.strip_suffix(')'))?;
-    let is_plain =
-        |ending: &&str| !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let endings: Vec<&str> = inner.split('|').collect();
-    endings.iter().all(is_plain).then(|| endings.iter().map(|ending| format!("/*.{ending}")).collect())
+/// Notes a location that has no equal. Returns its paths if they must be refused. `around` are those of the location
+/// around it.
+fn refused<'a>(
+    location: &Directive,
+    around: &[String],
+    rank: Rank,
+    notes: &mut Vec<String>,
+) -> Option<Place<'a>> {
+    let own = match location.parameters()[..] {
+        _ if !protects(location) => Vec::new(),
+        // No request has its path.
+        [name] if name.starts_with('@') => Vec::new(),
+        ["=", path] if path.starts_with('/') => vec![path.to_owned()],
+        ["~" | "~*", expression] => expressions::covering(expression),
+        ["^~", path] | [path] if path.starts_with('/') => vec![format!("{path}*")],
+        _ => vec!["/*".to_owned()],
+    };
+    let within = |around: &String| {
+        own.iter()
+            .map(|pattern| match (around.strip_suffix('*'), pattern.strip_prefix("/*")) {
+                (Some(beginning), Some(end)) => format!("{beginning}*{end}"),
+                _ => pattern.clone(),
+            })
+            .collect::<Vec<_>>()
+    };
+    let patterns: Vec<String> = around.iter().flat_map(within).collect();
+    let is_refused = !patterns.is_empty();
+    notes.push(match is_refused {
+        true => equals::note_because(location, "it has no equal, and Inrush refuses these paths"),
+        false => equals::note(location),
+    });
+    is_refused.then_some(Place { patterns, inside: &[], rank, is_refused })
+}
+
+/// Tells whether nginx hands files of a location to a program, or keeps them from a client.
+fn protects(location: &Directive) -> bool {
+    location.inside().iter().any(|directive| match directive.name() {
+        "auth_request" | "deny" | "internal" => true,
+        "auth_basic" => directive.parameters() != ["off"],
+        "return" => directive.parameters().first().is_some_and(|status| status.starts_with(['4', '5'])),
+        "location" => protects(directive),
+        name => name.ends_with("_pass"),
+    })
 }
 
 /// The setting and the rule of `return` for a pattern.
@@ -229,8 +279,9 @@ impl<'a> Writer<'a, '_> {
         self.networks(places);
         // The last rule that matches decides.
         self.rates(places);
-        let has_fallback = places.iter().any(|place| self.fallback(places, place).is_some());
-        for place in places.iter().rev() {
+        let own = || places.iter().rev().filter(|place| !place.is_refused);
+        let has_fallback = own().any(|place| self.fallback(places, place).is_some());
+        for place in own() {
             self.fields(place);
             self.passwords(place);
             if one(&self.levels(place), "autoindex") == ["on"] {
@@ -346,7 +397,12 @@ impl<'a> Writer<'a, '_> {
         });
         match rules {
             Some(rules) => rules.into_iter().for_each(|(setting, rule)| self.settings.add(setting, rule)),
-            None => self.notes.push(equals::note(directive)),
+            None => {
+                self.notes.push(equals::note(directive));
+                // nginx sends no file here.
+                let refused = patterns.iter().filter(|_| directive.name() == "return");
+                refused.for_each(|pattern| self.settings.add("respond", format!("{pattern} 403")));
+            }
         }
     }
 
@@ -402,7 +458,8 @@ impl<'a> Writer<'a, '_> {
             let levels = self.levels(place);
             rates::rule(&one(&levels, "limit_rate"), &one(&levels, "limit_rate_after"))
         };
-        let rules = rates::rules(places.iter().rev().map(|place| (&place.patterns[..], rule(place))));
+        let own = places.iter().rev().filter(|place| !place.is_refused);
+        let rules = rates::rules(own.map(|place| (&place.patterns[..], rule(place))));
         rules.into_iter().for_each(|rule| self.settings.add("limit-rate", rule));
     }
 

@@ -102,10 +102,12 @@ fn reason(name: &str) -> &'static str {
         }
         "rewrite" => "only `^/path(.*)$ target redirect|permanent` has an equal, as --redirect",
         "try_files" => "a host has one fallback: that of its location for everything",
-        "return" => "its status or its variables have no equal",
+        "return" => "its status or its variables have no equal; the answer is 403",
         "add_header" => "the value of a field is fixed text here",
         "error_page" => "only 400, 403, 404 and 500 have pages, which keep the status",
-        "location" => "only paths, and endings such as ~ \\.(css|js)$, have an equal",
+        "location" => {
+            "only paths, and endings such as ~ \\.(css|js)$, have an equal, and none within another location"
+        }
         "listen" => "Inrush listens on addresses of IPv4 and IPv6 alone",
         "error_log" => "messages go to standard error",
         "if" | "map" | "geo" | "set" | "split_clients" => {
