@@ -69,6 +69,14 @@ fn server_setting(directive: &Directive, imported: &mut Imported) {
         ("worker_processes", [count]) if count.parse::<i64>().is_ok() => {
             ("workers", count.parse::<i64>().unwrap_or_default().into())
         }
+        (name, [value, ..])
+            if IS_SHARED.contains(&name)
+                && name.ends_with("_timeout")
+                && equals::seconds(value) == Some(0) =>
+        {
+            let reason = "a time is longer than 0 here";
+            return imported.notes.push(equals::note_because(directive, reason));
+        }
         ("keepalive_timeout", [value, ..]) => ("idle-timeout", equals::time(value).into()),
         ("client_header_timeout", [value]) => ("header-timeout", equals::time(value).into()),
         ("client_body_timeout", [value]) => ("body-timeout", equals::time(value).into()),
@@ -105,7 +113,12 @@ impl<'a> Server<'a> {
         let inside = block.inside();
         let mut listens = Vec::new();
         for listen in inside.iter().filter(|directive| directive.name() == "listen") {
-            match Listen::parse(&listen.parameters()) {
+            let parameters = listen.parameters();
+            if parameters.contains(&"proxy_protocol") {
+                let reason = "see --proxy-protocol-from, which names the load balancers";
+                imported.notes.push(equals::note_because(listen, reason));
+            }
+            match Listen::parse(&parameters) {
                 Some(listen) => listens.push(listen),
                 None => imported.notes.push(equals::note(listen)),
             }
@@ -141,10 +154,10 @@ impl<'a> Server<'a> {
 }
 
 impl Listen {
-    /// Parses the parameters of `listen`; `None` for a socket file.
+    /// Parses the parameters of `listen`; `None` for a socket file, and for QUIC.
     fn parse(parameters: &[&str]) -> Option<Listen> {
         let (address, options) = parameters.split_first()?;
-        if address.starts_with("unix:") {
+        if address.starts_with("unix:") || options.contains(&"quic") {
             return None;
         }
         let address = match address.strip_prefix("*:") {

@@ -108,7 +108,7 @@ fn reason(name: &str) -> &'static str {
         "location" => {
             "only paths, and endings such as ~ \\.(css|js)$, have an equal, and none within another location"
         }
-        "listen" => "Inrush listens on addresses of IPv4 and IPv6 alone",
+        "listen" => "Inrush listens on TCP ports of IPv4 and IPv6 alone",
         "error_log" => "messages go to standard error",
         "if" | "map" | "geo" | "set" | "split_clients" => {
             "rules are fixed text here, without conditions and variables"
