@@ -91,6 +91,32 @@ fn command_starts_and_ends_with_its_guard() {
 }
 
 #[test]
+fn server_outlives_figures_that_cannot_be_written() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let listen = format!("127.0.0.1:{port}");
+    let script =
+        "exec $0 guard $1 --observe --signal=queue --output=ndjson -- $0 serve $2 --listen $1 >/dev/full";
+    let arguments = ["-c", script, PROGRAM, &listen, folder.path().to_str().unwrap()];
+    let mut child = Program::new("sh").arguments(arguments).start().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("cannot write the figures")).expect("a line about the disk");
+    assert!(line.ends_with("No space left on device (os error 28); the guard goes on"), "{line}");
+    let mut stream = TcpStream::connect(&listen).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert!(reply.starts_with(b"HTTP/1."));
+    child.signal(Signal::TERM).unwrap();
+    let exit = loop {
+        if let Some(exit) = child.wait(Nanos::SECOND).unwrap() {
+            break exit;
+        }
+    };
+    assert_eq!(exit.status.code(), Some(0));
+}
+
+#[test]
 fn figures_are_served_as_metrics_and_json() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -328,6 +354,31 @@ fn rights_are_split_and_read_back() {
     let told = rights["starter"]["capabilities"].as_array().unwrap();
     assert_eq!(told.len() as u32, effective.count_ones(), "{rights}");
     assert!(line.contains(told[0].as_str().unwrap()), "{line}");
+}
+
+#[test]
+fn guard_that_cannot_restart_tries_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let page = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut guard = Running::start(&[&address, "--observe", "--signal=queue", &format!("--admin={page}")]);
+    guard.line("figures on");
+    let controller = guard.controller();
+    // The starter sees the end of its controller once another program has taken the port of the page.
+    guard.starter.signal(Signal::STOP).unwrap();
+    rustix::process::kill_process(controller, Signal::KILL).unwrap();
+    let taken = loop {
+        if let Ok(taken) = TcpListener::bind(page) {
+            break taken;
+        }
+    };
+    guard.starter.signal(Signal::CONT).unwrap();
+    guard.line("the guard was killed");
+    guard.line("the guard ended with exit code 1, and everything is admitted; it starts again");
+    drop(taken);
+    guard.line("observing");
+    guard.starter.signal(Signal::TERM).unwrap();
+    assert!(guard.starter.output(Nanos::SECOND, || true).unwrap().exit.status.success());
 }
 
 /// Kills the controller of a guard beside a listener here, then opens the listener again, then kills the starter.

@@ -64,7 +64,7 @@ fn keep(mut guard: Guard, flags: &GuardFlags, shown: &Mutex<Status>, clock: &Rea
                 return Err(Exit::Failed("the guard's starter has ended: everything is admitted".to_owned()));
             }
             *lock(shown) = guard.status();
-            table.show(&lock(shown))?;
+            table.show(&lock(shown));
         }
     }
     table.end();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   SIGTERM, SIGINT, the server's end ──> end the controller ──> detach ──> end the server
-//!   the controller is killed ──> detach ──> a second later, another controller
+//!   the controller is killed, or panics ──> detach ──> a second later, another controller
 //!   this process is killed ──> the kernel detaches, and kills the controller; the server goes on
 //! ```
 //!
@@ -30,38 +30,59 @@ const PATIENCE: Nanos = Nanos::from_secs(60);
 /// The time between two looks at the processes.
 const LOOK: Nanos = Nanos::from_millis(100);
 
-/// Serves controllers until a signal, or until the started server ends.
+/// The exit code of a process that panics.
+const PANIC: i32 = 101;
+
+/// Serves controllers until a signal, or until the started server ends. An error of the first controller is that of the
+/// guard. Later ones only have it start another controller, because the end of the guard ends the started server.
 pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(), Exit> {
     let rights = starter.give_up_rights(child.is_some()).map_err(failed("give up rights"))?;
+    let mut is_first = true;
     loop {
-        let (ours, theirs) = passing::pair().map_err(failed("make a socket"))?;
-        let mut controller = start(theirs).map_err(failed("start the process that decides"))?;
-        wait_until_it_asks(&ours, &controller).map_err(failed("wait for the process that decides"))?;
-        let (ended, is_over) = std::thread::scope(|scope| {
-            let rights = rights.clone();
-            scope.spawn(|| {
-                let ours = ours;
-                if let Err(error) = starter.serve(&ours, Some(rights)) {
-                    say!("inrush: everything is admitted: {error}");
+        let reason = match begin() {
+            Ok((ours, mut controller)) => {
+                let rights = rights.clone();
+                let answer = || {
+                    let ours = ours;
+                    if let Err(error) = starter.serve(&ours, Some(rights)) {
+                        say!("inrush: everything is admitted: {error}");
+                    }
+                };
+                let (ended, is_over) = std::thread::scope(|scope| {
+                    scope.spawn(answer);
+                    watch(&mut controller, &mut child).inspect_err(|_| {
+                        // The thread above ends with it.
+                        let _ = controller.kill();
+                    })
+                })?;
+                match ended.status.code() {
+                    Some(0) => return Ok(()),
+                    None if is_over => return Ok(()),
+                    // It has said why.
+                    Some(code) if is_over || is_first && code != PANIC => {
+                        return Err(Exit::OfCommand(u8::try_from(code).unwrap_or(1)));
+                    }
+                    Some(code) => format!("the guard ended with exit code {code}"),
+                    None => "the guard was killed".to_owned(),
                 }
-            });
-            watch(&mut controller, &mut child).inspect_err(|_| {
-                // The thread above ends with it.
-                let _ = controller.kill();
-            })
-        })?;
-        match (ended.status.code(), is_over) {
-            (Some(0), _) | (None, true) => return Ok(()),
-            // It has said why.
-            (Some(code), _) => return Err(Exit::OfCommand(u8::try_from(code).unwrap_or(1))),
-            (None, false) => {
-                say!("inrush: the guard was killed, and everything is admitted; it starts again")
             }
-        }
+            Err(error) if is_first => return Err(error),
+            Err(error) => error.into_message(),
+        };
+        say!("inrush: {reason}, and everything is admitted; it starts again");
+        is_first = false;
         if ends(Nanos::SECOND)? {
             return Ok(());
         }
     }
+}
+
+/// Starts a controller, and waits until it asks for something. Returns our end of its socket.
+fn begin() -> Result<(OwnedFd, Child), Exit> {
+    let (ours, theirs) = passing::pair().map_err(failed("make a socket"))?;
+    let controller = start(theirs).map_err(failed("start the process that decides"))?;
+    wait_until_it_asks(&ours, &controller).map_err(failed("wait for the process that decides"))?;
+    Ok((ours, controller))
 }
 
 /// Starts this program again as the controller, with the same flags. It finds the socket as its standard input.

@@ -18,6 +18,8 @@ pub struct Table {
     is_live: bool,
     /// The lines of the table on the terminal.
     height: usize,
+    /// True once the figures could not be printed.
+    has_failed: bool,
 }
 
 impl Table {
@@ -26,7 +28,7 @@ impl Table {
         let is_live = flags.output == GuardOutput::Text && io::stderr().is_terminal();
         // The server's own output would mix with the table.
         let is_live = is_live && flags.command.is_empty();
-        Table { output: flags.output, observes: flags.observe, is_live, height: 0 }
+        Table { output: flags.output, observes: flags.observe, is_live, height: 0, has_failed: false }
     }
 
     /// Prints a line for the operator, above the table.
@@ -35,8 +37,16 @@ impl Table {
         say!("{text}");
     }
 
-    /// Prints the figures.
-    pub fn show(&mut self, status: &Status) -> Result<(), Exit> {
+    /// Prints the figures. Names the first failure alone: a full disk must not end the guard, and with it the server.
+    pub fn show(&mut self, status: &Status) {
+        if let Err(error) = self.print(status)
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            self.line(&format!("inrush: {}; the guard goes on", error.into_message()));
+        }
+    }
+
+    fn print(&mut self, status: &Status) -> Result<(), Exit> {
         match self.output {
             GuardOutput::Ndjson => {
                 let line = serde_json::to_string(status).map_err(|error| Exit::Failed(error.to_string()))?;
