@@ -6,10 +6,11 @@ mod schema;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
 use assert_cmd::Command;
+use rustix::process::{Pid, Signal, kill_process};
 use schema::obeys_schema;
 use serde_json::Value;
 
@@ -285,24 +286,49 @@ fn failed_server_start_is_named_and_others_go_on() {
     assert_eq!(all.iter().filter(|trial| trial["server"] == "ours").count(), 4);
 }
 
-#[test]
-fn a_run_that_was_broken_off_goes_on_where_it_was() {
-    let folder = with(&TINY.replace("trials = 2", "trials = 20"));
+/// Starts a program in a folder.
+fn begin(folder: &Path, program: &str, arguments: &[&str]) -> Child {
     #[allow(clippy::disallowed_methods, reason = "the program under test is started by its test")]
-    let mut running = std::process::Command::new(env!("CARGO_BIN_EXE_inrush"))
-        .args(["lab", "run", "tiny.toml"])
-        .current_dir(folder.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    while trials(folder.path()).is_empty() {
-        assert!(running.try_wait().unwrap().is_none(), "it ended before its first record");
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Waits until a run has recorded this many trials.
+fn await_trials(folder: &Path, running: &mut Child, count: usize) {
+    while trials(folder).len() < count {
+        assert!(running.try_wait().unwrap().is_none(), "it ended before record {count}");
         #[allow(clippy::disallowed_methods, reason = "between two looks at a folder")]
         std::thread::sleep(Duration::from_millis(5));
     }
-    let process = rustix::process::Pid::from_child(&running);
-    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+}
+
+fn send(running: &Child, signal: Signal) {
+    kill_process(Pid::from_child(running), signal).unwrap();
+}
+
+#[test]
+fn run_under_nohup_ends_at_sigterm_not_at_sighup() {
+    let folder = with(&TINY.replace("trials = 2", "trials = 20"));
+    let script = "trap '' HUP; exec \"$0\" lab run tiny.toml";
+    let mut running = begin(folder.path(), "sh", &["-c", script, env!("CARGO_BIN_EXE_inrush")]);
+    await_trials(folder.path(), &mut running, 1);
+    send(&running, Signal::HUP);
+    let seen = trials(folder.path()).len();
+    // Without nohup the run would end before its next trial.
+    await_trials(folder.path(), &mut running, seen + 2);
+    send(&running, Signal::TERM);
+    let ended = running.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("run the same command again"), "{}", text(&ended.stderr));
+}
+
+#[test]
+fn a_run_that_was_broken_off_goes_on_where_it_was() {
+    let folder = with(&TINY.replace("trials = 2", "trials = 20"));
+    let mut running = begin(folder.path(), env!("CARGO_BIN_EXE_inrush"), &["lab", "run", "tiny.toml"]);
+    await_trials(folder.path(), &mut running, 1);
+    send(&running, Signal::TERM);
     let ended = running.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
     assert!(text(&ended.stderr).contains("run the same command again"), "{}", text(&ended.stderr));

@@ -242,6 +242,25 @@ fn signal_ends_wan_command_and_prints_the_account() {
 }
 
 #[test]
+fn ignored_hang_up_does_not_end_the_wan_command() {
+    if !possible() {
+        return;
+    }
+    let nohup = "trap '' HUP; exec \"$0\" \"$@\"";
+    let command = "trap 'exit 7' USR2; echo begun; while :; do sleep 0.05; done";
+    let arguments =
+        ["-c", nohup, env!("CARGO_BIN_EXE_inrush"), "wan", "run", "--delay=5ms", "--", "sh", "-c", command];
+    let mut running = Program::new("sh").arguments(arguments).start().unwrap();
+    let mut begun = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut begun).unwrap();
+    assert_eq!(begun, "begun\n");
+    // Of pending signals, the one with the lower number comes first.
+    running.signal(rustix::process::Signal::HUP).unwrap();
+    running.signal(rustix::process::Signal::USR2).unwrap();
+    assert_eq!(running.wait(LONG).unwrap().unwrap().status.code(), Some(7));
+}
+
+#[test]
 fn netem_works_or_is_refused_with_the_reason() {
     if !possible() {
         return;

@@ -3,7 +3,7 @@
 //! Owns the order of events: path, server, command; then the end of the command, of its leftover processes,
 //! of the server and of the path. The command runs in the terminal's foreground, so Ctrl-C reaches it
 //! directly, and this process ends when the command does. A signal sent to this process alone is passed on to
-//! the command. After SIGTERM and SIGHUP the command has [`PATIENCE`] to end.
+//! the command. After SIGTERM and SIGHUP the command has [`PATIENCE`] to end. A SIGHUP that nohup(1) ignores ends nothing.
 //!
 //! Invariant: when [`run`] returns, with or without an error, no process is left in either network. If this
 //! process is killed (SIGKILL), the kernel kills the command, and a guard kills the server's process group.
@@ -73,8 +73,10 @@ pub fn run(config: SessionConfig, ready: impl FnOnce(&Network)) -> Result<Report
 fn receive_signals() -> io::Result<Signals> {
     signal::block()?;
     let (sender, signals) = channel();
+    let goes_on = signal::ignores_hang_up();
     let wait = move || {
         while let Ok(received) = signal::wait_with_origin(None) {
+            let received = received.filter(|(signal, _)| !(goes_on && *signal == Signal::HangUp));
             if received.is_some_and(|received| sender.send(received).is_err()) {
                 return;
             }

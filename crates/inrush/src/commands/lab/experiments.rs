@@ -16,6 +16,7 @@ use lab::progress::Progress;
 use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
 use record::experiment::{FAMILIES, Form, METRICS};
 use stage::leftovers;
+use sys::thread::signal::{self, Signal};
 
 use crate::cli::{Cli, Command, LabCommand, LabFlags, LabRunFlags};
 use crate::exit::Exit;
@@ -232,10 +233,10 @@ fn in_folders(experiments: &[Found], flags: &LabRunFlags) -> Vec<RunOptions> {
     experiments.iter().map(options).collect()
 }
 
-/// Runs experiments one after another, and reports on each. Takes over SIGINT and SIGTERM of the process.
+/// Runs experiments one after another, and reports on each. SIGINT, SIGTERM and SIGHUP end the runs, but for a SIGHUP that
+/// nohup(1) ignores.
 pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
-    sys::thread::signal::block()
-        .map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
+    signal::block().map_err(|error| Exit::Failed(format!("cannot take over signals: {error}")))?;
     // Checks all files first, so that a mistake in the last one does not show after an hour.
     for (place, options) in all.iter().enumerate() {
         run::experiment(options).map_err(|wrong| Exit::Usage(format!("{wrong:#}")))?;
@@ -249,8 +250,11 @@ pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
     }
     let (clock, progress) = (RealClock::new(), Progress::on_stderr());
     let stop = std::cell::Cell::new(false);
+    let goes_on = signal::ignores_hang_up();
     let interrupted = || {
-        stop.set(stop.get() || matches!(sys::thread::signal::wait(Some(Nanos::ZERO)), Ok(Some(_))));
+        let received = signal::wait(Some(Nanos::ZERO)).ok().flatten();
+        let ends = received.is_some_and(|signal| !(goes_on && signal == Signal::HangUp));
+        stop.set(stop.get() || ends);
         stop.get()
     };
     let cpus = sys::cpu::allowed()
