@@ -3,7 +3,9 @@
 //! A reader that is gone has read enough (`inrush lab list | head -1`). The command then finishes silently,
 //! with the same exit code as otherwise. Any other failure to write is an error.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 
 use base::printable_lines;
 use serde::Serialize;
@@ -53,6 +55,17 @@ pub fn result(
         TextOrJson::Text => text(what, &as_text()),
         TextOrJson::Json => json(what, value),
     }
+}
+
+/// Opens the file of a result before the work for it. An earlier content stays. Also tells whether the file is new: the
+/// caller removes a new file that gets no result.
+///
+/// # Errors
+/// The errors of opening it.
+pub fn open_early(path: &Path) -> io::Result<(File, bool)> {
+    let is_new = path.symlink_metadata().is_err();
+    let file = File::options().write(true).create(true).truncate(false).open(path)?;
+    Ok((file, is_new))
 }
 
 /// Lends standard output to `fill`, which writes the data; `what` names it in an error.

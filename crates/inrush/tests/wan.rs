@@ -303,6 +303,9 @@ fn mistakes_are_one_line_and_exit_2() {
     let flag = format!("--report={}", report.display());
     assert!(!wan(&["run", &flag, "--", "no-such-program"]).status.success());
     assert_eq!(std::fs::read_to_string(&report).unwrap(), "of an earlier run");
+    std::fs::remove_file(&report).unwrap();
+    assert!(!wan(&["run", &flag, "--", "no-such-program"]).status.success());
+    assert!(!report.exists());
     let useless = wan(&["check", "--engine=netem", "--cpu=0"]);
     assert_eq!(useless.status.code(), Some(2));
     let said = String::from_utf8(useless.stderr).unwrap();

@@ -172,3 +172,14 @@ fn populations_that_make_no_sense_are_named() {
     check(&["--population=idle:0"], &["--population", "'idle:0'", "idle:6000", "slow-read:50,1KiB/s"]);
     check(&["--population=cold:5", "--population=cold:5"], &["--population cold:5 is given twice", "sum"]);
 }
+
+#[test]
+fn run_that_cannot_begin_leaves_files_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let [new, earlier] = ["new.json", "earlier.csv"].map(|name| folder.path().join(name));
+    std::fs::write(&earlier, "of an earlier run").unwrap();
+    let outputs = [format!("--output=json={}", new.display()), format!("--output=csv={}", earlier.display())];
+    refused(&["load", "http://host.invalid/", &outputs[0], &outputs[1]], 3, &["host.invalid"]);
+    assert!(!new.exists());
+    assert_eq!(std::fs::read_to_string(&earlier).unwrap(), "of an earlier run");
+}

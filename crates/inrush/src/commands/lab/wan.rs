@@ -28,21 +28,26 @@ pub fn run(flags: WanFlags) -> Result<(), Exit> {
 
 fn run_command(flags: WanRunFlags) -> Result<(), Exit> {
     let path = path(&flags.path)?;
-    // After the run, a wrong name would cost the report and the command's exit code. An earlier report stays until then.
-    let create = |name: &Path| File::options().write(true).create(true).truncate(false).open(name);
-    let file = flags.report.map(|name| match create(&name) {
-        Ok(file) => Ok((file, name)),
+    // After the run, a wrong name would cost the report and the command's exit code.
+    let file = flags.report.map(|name| match output::open_early(&name) {
+        Ok((file, is_new)) => Ok((file, name, is_new)),
         Err(error) => Err(Exit::Usage(unwritable(&name, &error))),
     });
     let file = file.transpose()?;
     let config = SessionConfig { path, server: flags.server, command: flags.command };
-    let report = ::wan::run(config, print_addresses).map_err(exit)?;
+    let report = ::wan::run(config, print_addresses).map_err(|error| {
+        if let Some((_, name, true)) = &file {
+            // The error of the run is the one to name.
+            let _ = std::fs::remove_file(name);
+        }
+        exit(error)
+    })?;
     let text = match flags.output {
         TextOrJson::Text => report.text(),
         TextOrJson::Json => json(&report)?,
     };
     match (file, flags.output) {
-        (Some((mut file, name)), _) => {
+        (Some((mut file, name, _)), _) => {
             replace(&mut file, &text).map_err(|error| Exit::Failed(unwritable(&name, &error)))?;
         }
         (None, TextOrJson::Text) => say!("{}", text.trim_end()),

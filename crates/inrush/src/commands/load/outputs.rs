@@ -2,7 +2,6 @@
 
 mod csv;
 
-use std::fs::File;
 use std::path::Path;
 
 use record::LoadResult;
@@ -26,9 +25,12 @@ pub fn check(outputs: &[OutputTo]) -> Result<(), Exit> {
     }
     for output in outputs {
         let Some(file) = &output.file else { continue };
-        // An earlier file stays until the new one is complete.
-        let opened = File::options().write(true).create(true).truncate(false).open(file);
-        opened.map_err(|error| Exit::Usage(format!("--output {output}: cannot write the file: {error}")))?;
+        let wrong =
+            |error: std::io::Error| Exit::Usage(format!("--output {output}: cannot write the file: {error}"));
+        // The file is written when the result is complete.
+        if let (_, true) = output::open_early(file).map_err(wrong)? {
+            std::fs::remove_file(file).map_err(wrong)?;
+        }
     }
     Ok(())
 }
