@@ -54,6 +54,19 @@ fn survey_lists_our_listener_as_json() {
 }
 
 #[test]
+fn survey_as_ndjson_has_a_line_for_each_listener() {
+    let listeners = ["127.0.0.1:0"; 2].map(|any| TcpListener::bind(any).unwrap());
+    let output = guard(&["--observe", "--output", "ndjson"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for listener in listeners {
+        let address = listener.local_addr().unwrap().to_string();
+        assert!(found.iter().any(|found| found["address"] == address.as_str()), "{text}");
+    }
+}
+
+#[test]
 fn command_starts_and_ends_with_its_guard() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! `inrush guard --observe` without an address: every listener of this network namespace, with an opinion.
 
 use std::fmt::Write;
+use std::io;
 
 use ::guard::survey::{Survey, Surveyed};
 use base::{Clock, Nanos, RealClock};
@@ -25,7 +26,19 @@ pub fn run(form: GuardOutput) -> Result<(), Exit> {
         survey.read_listeners().map_err(failed)?;
     }
     let found = survey.end().map_err(|error| Exit::Failed(error.to_string()))?;
-    output::result("the listeners", form.of_one_result(), &found, || text(&found))
+    match form {
+        GuardOutput::Ndjson => output::write("the listeners", |out| lines(out, &found)),
+        _ => output::result("the listeners", form.of_one_result(), &found, || text(&found)),
+    }
+}
+
+/// Writes a line of JSON for each listener.
+fn lines(out: &mut dyn io::Write, found: &[Surveyed]) -> io::Result<()> {
+    for listener in found {
+        serde_json::to_writer(&mut *out, listener)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 /// A table with a row for each listener.
