@@ -22,7 +22,7 @@ pub enum BpfError {
     },
     /// The process has the capabilities, but the kernel refuses.
     #[error(
-        "{purpose} needs CAP_BPF and CAP_NET_ADMIN of the initial user namespace, and the kernel refuses bpf(2) to this process: run it outside of its container, or allow bpf(2) there"
+        "{purpose} needs CAP_BPF and CAP_NET_ADMIN of the initial user namespace, and the kernel refuses bpf(2) to this process: run it outside of its user namespace or container, or allow bpf(2) there"
     )]
     Refused {
         /// The program's purpose.
