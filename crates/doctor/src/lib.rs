@@ -6,13 +6,19 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
+use std::thread;
 
 use confine::Facility;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+use sys::completion::CompletionRing;
 
 /// The time for which a port is kept back after its connection: TIME-WAIT on Linux, in seconds.
 const TIME_WAIT_S: u64 = 60;
+
+/// The clock sources that the vDSO cannot read.
+const SLOW_CLOCKS: [&str; 5] = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen"];
 
 /// One thing about the machine.
 #[derive(Clone, Debug, Serialize)]
@@ -114,12 +120,25 @@ fn ports() -> Finding {
         return finding("ports", "unknown", None);
     };
     let ports = last.saturating_sub(first) + 1;
-    let consequence = format!(
-        "Connections that this side closes first keep their port for {TIME_WAIT_S} s: {} a second for each source \
-         address; --source-ip takes a range of addresses.",
-        ports / TIME_WAIT_S
-    );
+    let consequence = budget_of_ports(ports, number("net/ipv4/tcp_tw_reuse"));
     finding("ports", format!("{ports} for each source address and target"), Some(consequence))
+}
+
+/// The connections that one source address can have a second, for a value of `net.ipv4.tcp_tw_reuse`. Where the setting
+/// holds, a port in TIME-WAIT is free again after a second.
+fn budget_of_ports(ports: u64, reuse: Option<u64>) -> String {
+    let rarely = ports / TIME_WAIT_S;
+    let budget = match reuse {
+        Some(1) => format!("for 1 s (net.ipv4.tcp_tw_reuse = 1): {ports} a second"),
+        Some(2) => format!(
+            "for {TIME_WAIT_S} s, and towards loopback for 1 s (net.ipv4.tcp_tw_reuse = 2): {rarely} and {ports} a second"
+        ),
+        _ => format!("for {TIME_WAIT_S} s: {rarely} a second"),
+    };
+    format!(
+        "Connections that this side closes first keep their port {budget} for each source address; --source-ip takes \
+         a range of addresses."
+    )
 }
 
 fn accept_queue() -> Finding {
@@ -149,13 +168,27 @@ fn signals() -> Finding {
     finding("real-time signals", found, None)
 }
 
+/// Makes a ring as the server does, on a thread of its own: the thread that makes a ring owns it.
 fn io_uring() -> Finding {
-    match number("kernel/io_uring_disabled") {
-        Some(0) => finding("io_uring", "allowed", None),
-        Some(1) => finding("io_uring", "for privileged users only", None),
-        Some(_) => finding("io_uring", "disabled", None),
-        None => finding("io_uring", "no setting: an older kernel, or none in this one", None),
-    }
+    let tried = thread::spawn(|| CompletionRing::new().map(drop)).join();
+    let tried = tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    of_ring(tried, number("kernel/io_uring_disabled"))
+}
+
+/// The finding of a tried ring, with the value of `kernel.io_uring_disabled` as the reason of a refusal.
+fn of_ring(tried: io::Result<()>, disabled: Option<u64>) -> Finding {
+    let Err(error) = tried else { return finding("io_uring", "allowed", None) };
+    let found = match (error.kind(), disabled) {
+        (io::ErrorKind::PermissionDenied, Some(1)) => {
+            "for privileged users only (kernel.io_uring_disabled = 1)".to_owned()
+        }
+        (io::ErrorKind::PermissionDenied, Some(2)) => "disabled (kernel.io_uring_disabled = 2)".to_owned(),
+        (io::ErrorKind::PermissionDenied, _) => {
+            "refused by a filter of system calls, such as a container's".to_owned()
+        }
+        _ => format!("no ring here ({error}): the server needs Linux 6.1 for one"),
+    };
+    finding("io_uring", found, Some("inrush serve works with epoll instead.".to_owned()))
 }
 
 /// The BPF programs that can be loaded here.
@@ -183,11 +216,15 @@ fn confinement() -> Finding {
 
 fn clock() -> Finding {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let source = fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let slow = !matches!(source.as_str(), "tsc" | "kvm-clock" | "");
+    of_clock(fs::read_to_string(path).unwrap_or_default().trim())
+}
+
+/// The finding of a clock source.
+fn of_clock(source: &str) -> Finding {
+    let is_slow = SLOW_CLOCKS.contains(&source);
     let consequence =
-        slow.then(|| "Reading this clock is a system call: times cost more than they need.".to_owned());
-    finding("clock", if source.is_empty() { "unknown".to_owned() } else { source }, consequence)
+        is_slow.then(|| "Reading this clock is a system call: times cost more than they need.".to_owned());
+    finding("clock", if source.is_empty() { "unknown" } else { source }, consequence)
 }
 
 #[cfg(test)]
@@ -203,5 +240,54 @@ mod tests {
         assert!(text.lines().count() >= findings.0.len());
         let json = serde_json::to_value(&findings).unwrap();
         assert_eq!(json.as_array().unwrap().len(), findings.0.len());
+    }
+
+    #[test]
+    fn ports_in_time_wait_come_back_as_the_kernel_says() {
+        let of = |reuse| budget_of_ports(60_000, reuse);
+        for (reuse, expected) in [
+            (Some(0), "keep their port for 60 s: 1000 a second for each"),
+            (None, "keep their port for 60 s: 1000 a second for each"),
+            (Some(1), "keep their port for 1 s (net.ipv4.tcp_tw_reuse = 1): 60000 a second for each"),
+            (
+                Some(2),
+                "towards loopback for 1 s (net.ipv4.tcp_tw_reuse = 2): 1000 and 60000 a second for each",
+            ),
+        ] {
+            assert!(of(reuse).contains(expected), "{}", of(reuse));
+        }
+    }
+
+    #[test]
+    fn refused_ring_is_found_whatever_the_setting_says() {
+        let filtered = || sys::completion::refuse_rings(rustix::io::Errno::PERM).map(|()| io_uring());
+        match thread::spawn(filtered).join().unwrap() {
+            Ok(found) => assert!(found.found != "allowed" && found.consequence.is_some(), "{found:?}"),
+            Err(error) => println!("skipped: no filters of system calls here: {error}"),
+        }
+    }
+
+    #[test]
+    fn reason_of_a_refused_ring_is_its_setting() {
+        let refused = |kind: io::ErrorKind, disabled| of_ring(Err(kind.into()), disabled).found;
+        let (forbidden, unknown) = (io::ErrorKind::PermissionDenied, io::ErrorKind::InvalidInput);
+        assert!(refused(forbidden, Some(1)).contains("privileged users"));
+        assert!(refused(forbidden, Some(2)).contains("disabled"));
+        assert!(refused(forbidden, Some(0)).contains("filter"));
+        assert!(refused(unknown, None).contains("Linux 6.1"));
+        assert_eq!(of_ring(Ok(()), Some(1)).found, "allowed");
+    }
+
+    #[test]
+    fn only_clocks_without_a_fast_path_are_slow() {
+        for fast in
+            ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "riscv_clocksource", ""]
+        {
+            assert_eq!(of_clock(fast).consequence, None, "{fast}");
+        }
+        for slow in SLOW_CLOCKS {
+            assert!(of_clock(slow).consequence.is_some(), "{slow}");
+        }
+        assert_eq!(of_clock("").found, "unknown");
     }
 }
