@@ -128,6 +128,12 @@ impl<'a> Check<'a> {
                 format!("axis '{name}': server, load and the names of metrics are taken; choose another name")
             });
             self.require(!axis.values.is_empty(), || format!("axis '{name}' has no values"));
+            // JSON has no such numbers: the records of a run could not be read again.
+            for value in axis.values.iter().chain(axis.quick.iter().flatten()) {
+                self.require(value.number().is_none_or(f64::is_finite), || {
+                    format!("axis '{name}': {value} is not a finite number; write it as text: \"{value}\"")
+                });
+            }
             let twice = axis.values.iter().enumerate().find(|(at, value)| axis.values[..*at].contains(value));
             self.require(twice.is_none(), || format!("axis '{name}' has a value twice"));
             for value in axis.quick.iter().flatten() {

@@ -215,6 +215,18 @@ fn each_value_of_an_axis_makes_a_rate() {
 }
 
 #[test]
+fn numbers_that_no_record_holds_are_refused() {
+    for (number, shown) in [("inf", "inf"), ("-inf", "-inf"), ("nan", "NaN")] {
+        let wrong = mistake("[0.5, 1, 1.5]", &format!("[0.5, {number}, 1.5]"));
+        let expected =
+            format!("axis 'offered': {shown} is not a finite number; write it as text: \"{shown}\"");
+        assert!(wrong.contains(&expected), "{wrong}");
+    }
+    let quick = mistake("quick = [1.5]", "quick = [inf]");
+    assert!(quick.contains("inf is not a finite number"), "{quick}");
+}
+
+#[test]
 fn a_multiple_of_the_capacity_is_told_by_the_load() {
     let by_axis =
         SMALL.replace("[0.5, 1, 1.5]", "[\"1.5 x capacity\"]").replace("[1.5]", "[\"1.5 x capacity\"]");
