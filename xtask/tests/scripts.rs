@@ -88,7 +88,7 @@ fn skips_of_other_steps_join_those_of_the_tests() {
 }
 
 #[test]
-fn package_that_is_gone_keeps_no_other_from_being_installed() {
+fn missing_package_leaves_the_others_installed() {
     let folder = tempfile::tempdir().unwrap();
     // An apt-get that knows all packages but one.
     let apt = "case \" $* \" in *' install '*' gone '*) exit 100 ;; *) echo \"$*\" >> installed ;; esac";
