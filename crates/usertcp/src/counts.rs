@@ -60,7 +60,8 @@ base::counts! {
         wrong_checksums,
         /// Connects refused because every name of the source net is in use.
         no_name,
-        /// Names used again though the server may still have the last connection in TIME-WAIT.
+        /// Names used again before their rest was over: the server may still have the last connection in TIME-WAIT, and
+        /// its late segments meet the new one.
         names_reused_early,
     }
 }

@@ -128,6 +128,16 @@ pub enum LinkError {
         /// The server, or the router on the way to it.
         next_hop: IpAddr,
     },
+    /// The interface uses more receive queues than there are sockets.
+    #[error(
+        "{interface} uses more than {limit} receive queues, and AF_XDP takes {limit}: ethtool -L {interface} combined {limit}"
+    )]
+    Queues {
+        /// The interface.
+        interface: String,
+        /// The most queues.
+        limit: usize,
+    },
     /// The program that hands over packets cannot run.
     #[error(transparent)]
     Program(#[from] bpf::BpfError),

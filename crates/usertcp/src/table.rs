@@ -8,7 +8,8 @@
 //! A place rests between two lives; the place that has rested longest is used first. The rests before all of
 //! its names together outlast the server's TIME-WAIT. A rest lasts at least [`REST_MIN_MS`], because the
 //! place still answers late segments. If no place has rested long enough, a new one is made, up to
-//! [`PLACES_MAX`]. Only then is the longest-resting place used early, and a counter counts that.
+//! [`PLACES_MAX`]. Once all places exist, both promises end: the longest-resting place is used early, perhaps at
+//! once, and a counter counts that.
 //!
 //! Invariants: a place is on the list of resting ones exactly while its connection is over. The life of a
 //! place is the generation of its key, and never repeats. An idle connection takes 64 bytes here and 8 for
@@ -30,7 +31,7 @@ pub const PLACES_MAX: u32 = 1 << 20;
 /// The time for which a server that closed first keeps a name: the TCP_TIMEWAIT_LEN of Linux.
 pub const TIME_WAIT_MS: u32 = 60_000;
 
-/// The time for which a place answers late segments. At Linux's minimum timeout the server repeats a FIN
+/// The time for which a place answers late segments, unless it is used early. At Linux's minimum timeout the server repeats a FIN
 /// twice within it, if the acknowledgment was lost.
 pub const REST_MIN_MS: u32 = 1000;
 

@@ -259,14 +259,16 @@ impl Socket {
         })
     }
 
-    /// Has the kernel send what was reserved. The remaining frames go out with the next call.
+    /// Has the kernel send what was reserved. The remaining frames go out with the next call. Returns the number of
+    /// frames that the device dropped.
     ///
     /// # Errors
     /// ENETDOWN and ENXIO when the device is down or gone.
-    pub fn send(&mut self) -> io::Result<()> {
+    pub fn send(&mut self) -> io::Result<u64> {
         self.to_send.publish_produced();
         let mut pending = self.to_send.pending();
         let mut calls = pending / SENT_PER_CALL + 2;
+        let mut dropped = 0;
         while pending > 0 && calls > 0 {
             // SAFETY: no memory is passed.
             let sent = check(unsafe {
@@ -277,8 +279,9 @@ impl Socket {
             if let Err(error) = sent {
                 match classify(&error) {
                     Failure::Retry | Failure::WouldBlock | Failure::NoMemory => {}
-                    // The driver's own ring is full: it will go on by itself.
-                    _ if error.raw_os_error() == Some(libc::EBUSY) => {}
+                    // Where the kernel copies frames, this is the device's drop of one (NET_XMIT_DROP), as without a
+                    // carrier. A full ring of the driver is EAGAIN.
+                    _ if error.raw_os_error() == Some(libc::EBUSY) => dropped += 1,
                     _ => return Err(error),
                 }
             }
@@ -286,7 +289,7 @@ impl Socket {
             calls -= 1;
         }
         self.reap();
-        Ok(())
+        Ok(dropped)
     }
 
     /// Takes back the frames that were sent.
@@ -337,4 +340,38 @@ fn offsets(fd: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     Ok(offsets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::netlink::Route;
+    use crate::network::netns::NetworkNamespace;
+
+    #[test]
+    fn frames_that_a_device_drops_are_counted() {
+        let namespace = match NetworkNamespace::create() {
+            Ok(namespace) => namespace,
+            Err(error) => return println!("skipped: no network namespaces here: {error}"),
+        };
+        let opened = namespace.enter(|| {
+            let mut route = Route::open().unwrap();
+            route.create_veth("left", namespace.as_fd(), "right").unwrap();
+            let link = route.link_index("left").unwrap();
+            // The other end stays down, so this one has no carrier.
+            route.set_up(link).unwrap();
+            Socket::open(link, 0)
+        });
+        let mut socket = match opened.unwrap() {
+            Ok(socket) => socket,
+            Err(error) => return println!("skipped: no AF_XDP here: {error}"),
+        };
+        let mut dropped = 0;
+        for _ in 0..3 {
+            socket.reserve(60).unwrap().fill(0);
+            dropped += socket.send().unwrap();
+        }
+        assert_eq!((dropped, socket.to_send.pending()), (3, 0));
+        assert_eq!(socket.send().unwrap(), 0);
+    }
 }

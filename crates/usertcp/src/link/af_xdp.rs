@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use base::{Clock, Nanos};
 use bpf::xsk_redirect::{QUEUES, XskRedirect};
 use sys::errno::{Failure, classify};
-use sys::network::netlink::{Device, Route};
+use sys::network::netlink::Route;
 use sys::network::xdp::Socket;
 use sys::readiness::poll::{PollFd, bits};
 
@@ -54,7 +54,8 @@ impl AfXdp {
     ///
     /// # Errors
     /// Undeclared, or without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF; an address of this machine in `net`; no Ethernet
-    /// interface of that name; no host answers for the server or the router towards it.
+    /// interface of that name, or one with more than 64 receive queues; no host answers for the server or the router
+    /// towards it.
     pub fn open(
         interface: &str,
         server: IpAddr,
@@ -73,7 +74,8 @@ impl AfXdp {
         let ours = device.address.ok_or_else(no_ethernet).map_err(LinkError::system("use the interface"))?;
         let gateway = route.destination(server).ok().filter(|found| found.link == device.index);
         let next_hop = gateway.and_then(|found| found.gateway).unwrap_or(server);
-        let queues = open_queues(&device)?;
+        let queues =
+            open_queues(interface, device.receive_queues, |number| open_queue(device.index, number))?;
         let mut program = XskRedirect::load(net.network(), u32::from(net.prefix_length()))?;
         let links = route.links().map_err(LinkError::system("use the interface"))?;
         let link = links.iter().find(|link| link.index == device.index);
@@ -149,11 +151,18 @@ fn refuse_own_addresses(route: &mut Route, net: SourceNet) -> Result<(), LinkErr
     }
 }
 
-/// A socket for each receive queue that is in use.
-fn open_queues(device: &Device) -> Result<Vec<Socket>, LinkError> {
+/// A socket for each receive queue that is in use. Replies in a queue without a socket would be lost.
+fn open_queues<S>(
+    interface: &str,
+    possible: u32,
+    open: impl Fn(u32) -> io::Result<S>,
+) -> Result<Vec<S>, LinkError> {
     let mut queues = Vec::new();
-    for number in 0..device.receive_queues.clamp(1, QUEUES as u32) {
-        match open_queue(device.index, number) {
+    for number in 0..possible.max(1) {
+        match open(number) {
+            Ok(_) if queues.len() == QUEUES => {
+                return Err(LinkError::Queues { interface: interface.to_owned(), limit: QUEUES });
+            }
             Ok(socket) => queues.push(socket),
             // A device may have more queues than it uses.
             Err(error) if number > 0 && error.kind() == io::ErrorKind::InvalidInput => break,
@@ -197,8 +206,7 @@ impl Link for AfXdp {
     }
 
     fn flush(&mut self) -> io::Result<u64> {
-        self.queues[0].send()?;
-        Ok(0)
+        self.queues[0].send()
     }
 
     fn receive(&mut self) -> io::Result<bool> {
@@ -229,5 +237,30 @@ impl Link for AfXdp {
             Err(error) if classify(&error) != Failure::Retry => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opens the queues of a device that has room for `possible` and uses `used`.
+    fn opened(possible: u32, used: u32) -> Result<Vec<u32>, String> {
+        let open = |number| if number < used { Ok(number) } else { Err(io::ErrorKind::InvalidInput.into()) };
+        open_queues("eth0", possible, open).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn device_with_more_queues_than_sockets_is_refused() {
+        assert_eq!(opened(8, 8).unwrap(), (0..8).collect::<Vec<_>>());
+        assert_eq!(opened(128, 4).unwrap().len(), 4, "only queues in use count");
+        assert_eq!(opened(128, 64).unwrap().len(), 64);
+        for used in [65, 128] {
+            assert_eq!(
+                opened(128, used).unwrap_err(),
+                "eth0 uses more than 64 receive queues, and AF_XDP takes 64: ethtool -L eth0 combined 64"
+            );
+        }
+        assert!(opened(0, 0).unwrap_err().contains("open an AF_XDP socket"));
     }
 }
