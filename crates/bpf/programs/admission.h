@@ -16,7 +16,7 @@
  *       │ yes                                                   |
  *    new, and new SYNs are free? ── yes ────────────────────────┘
  *       │ no
- *    from an exempt network? ── yes ─────────────────────────────> passed, and the next one again
+ *    from an exempt network, or a steady source? ── yes ─────────> passed, and the next one again
  *       │ no
  *    remembered and dropped: the client's kernel sends its SYN again after 1, 3, 7 s
  *
@@ -32,6 +32,9 @@
  * Refused identities are kept in Bloom filters of a word each (Putze, Sanders and Singler 2007), of the present span of
  * 4.3 s and the one before. So a SYN is remembered for 4.3 s at least, more than the longest time between two of them, and
  * 8.6 s at most. A new SYN that is taken for a remembered one is refused earlier, and nothing worse.
+ *
+ * A source is steady if it connects at one pace, as a health check does. While nobody is refused, the program learns the
+ * pace of each source. In a rush it learns no new ones, so that a rush neither pushes the known ones out nor gets in by it.
  *
  * The server writes the settings by plain stores. A SYN that comes between two stores is decided by a mix of old and
  * new settings.
@@ -54,6 +57,14 @@
 /* The part of the rate that one client may take before others, as a shift. */
 #define CLIENT_SHARE 3
 
+/* Gaps of one length in sequence that make a source steady. */
+#define STEADY_GAPS 4
+/* The shortest and the longest gap, in ns. Clients that connect again and again are faster. */
+#define SHORTEST_GAP 500000000ULL
+#define LONGEST_GAP (120 * 1000000000ULL)
+/* Gaps of one length differ by a part of it at most, as a shift. */
+#define GAP_TOLERANCE 3
+
 /* Set by the loader. */
 const volatile u32 queue_count = 1;
 const volatile u32 processor_count = 1;
@@ -61,6 +72,8 @@ const volatile u32 processor_count = 1;
 const volatile u32 salt = 0;
 /* The networks in `exempt`. */
 const volatile u32 exempt_networks = 0;
+/* 1 if steady sources are never refused. */
+const volatile u32 steady_sources = 0;
 
 /* The limits of one accept queue. All zeros admit everything. */
 struct queue {
@@ -143,6 +156,24 @@ struct {
     TYPE(key, struct network);
     TYPE(value, u32);
 } exempt SEC(".maps");
+
+/* The newest connections of a source. */
+struct pace {
+    /* The time of the newest one, and the gap between it and the one before. */
+    u64 last_ns, gap_ns;
+    /* Gaps in sequence that were as long as the one before. */
+    u32 steady;
+    /* Of the newest SYN: one that is sent again has the same. */
+    u32 identity;
+};
+
+/* The loader makes room for more than one. The source that was quiet for longest makes room for another. */
+struct {
+    NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+    NUMBER(max_entries, 1);
+    TYPE(key, struct address);
+    TYPE(value, struct pace);
+} paces SEC(".maps");
 
 /* A packet that opens a connection. */
 struct syn {
@@ -272,6 +303,30 @@ inlined bool is_exempt(const struct syn *syn) {
     return exempt_networks && map_lookup(&exempt, &client);
 }
 
+/* Adds a connection to its source's pace. */
+inlined void keep_pace(struct pace *pace, u32 identity, u64 now) {
+    u64 gap = now - pace->last_ns, before = pace->gap_ns, difference = gap > before ? gap - before : before - gap;
+    bool has_length = gap >= SHORTEST_GAP && gap <= LONGEST_GAP;
+    pace->steady = has_length && difference <= before >> GAP_TOLERANCE ? pace->steady + 1 : 0;
+    pace->last_ns = now;
+    pace->gap_ns = gap;
+    pace->identity = identity;
+}
+
+/* Returns true if the SYN's source connects at a steady pace. Learns a new source if `learns`. */
+inlined bool is_steady(const struct syn *syn, u32 identity, bool learns) {
+    struct pace *pace = map_lookup(&paces, &syn->from);
+    if (pace) {
+        if (pace->identity != identity)
+            keep_pace(pace, identity, ktime_get_ns());
+        return pace->steady >= STEADY_GAPS;
+    }
+    struct pace first = {ktime_get_ns(), 0, 0, identity};
+    if (learns)
+        map_update(&paces, &syn->from, &first, BPF_NOEXIST);
+    return false;
+}
+
 /* Returns true if the SYN is for the server. Each program has its own rule. */
 inlined bool is_ours(const struct syn *syn);
 
@@ -287,7 +342,8 @@ inlined bool admit(const struct syn *syn) {
     if (!queue || !ours)
         return true;
     u64 interval = READ_ONCE(queue->interval_ns);
-    bool admitted = interval == 0 || has_room(syn, id, queue, interval) || is_exempt(syn);
+    bool steady = steady_sources && is_steady(syn, id, interval == 0);
+    bool admitted = interval == 0 || has_room(syn, id, queue, interval) || is_exempt(syn) || steady;
     /* A choice between the two would be an offset that the verifier allows only with CAP_PERFMON. */
     ours->passed += admitted;
     ours->dropped += !admitted;

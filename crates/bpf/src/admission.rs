@@ -17,7 +17,7 @@
 //! A SYN costs the server about 0.3 us if the program drops it. It costs 22 us or more if the server accepts the
 //! connection to refuse it.
 //!
-//! `exempt` has the networks whose SYNs are never refused.
+//! `exempt` has the clients whose SYNs are never refused.
 //!
 //! Leaves out the decision to shed: the caller sets the limits. Leaves out the placement of the SYN: the program of
 //! the SO_REUSEPORT group must follow the same rule.
@@ -195,15 +195,12 @@ impl Admission {
             Hook::Xdp => XDP,
         };
         let (count, cpus) = (queues.count as u32, processors()?);
-        let mut constants = vec![
-            ("queue_count", count),
-            ("processor_count", cpus),
-            ("salt", queues.salt),
-            ("exempt_networks", exempt.count()),
-        ];
+        let mut constants = vec![("queue_count", count), ("processor_count", cpus), ("salt", queues.salt)];
+        constants.extend(exempt.constants());
         constants.extend((hook == Hook::TcReset).then_some(("resets", 1)));
         let mut loaded = object.load_with(
             |loader| {
+                exempt.make_room(loader);
                 loader
                     .map_max_entries("queues", count)
                     .map_max_entries("counters", count * cpus)
@@ -230,7 +227,7 @@ impl Admission {
 
     /// Loads the program and attaches it to each device that may bring packets to these sockets (see
     /// [`device`](crate::device)), for the SYNs to the sockets' addresses alone. The devices are those of the calling thread's
-    /// network namespace. SYNs of the exempt networks are never refused.
+    /// network namespace. SYNs of exempt clients are never refused.
     ///
     /// # Errors
     /// As [`load`](Self::load), and those of looking for the devices. The errors of [`attach`](Self::attach) for loopback and

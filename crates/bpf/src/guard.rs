@@ -163,11 +163,13 @@ impl Guard {
         let any = listener.ip().is_unspecified();
         let [a, b, c, d] = if any { [0; 4] } else { address_words(listener.ip()) };
         let cpus = crate::admission::processors()?;
+        let [networks, sources] = exempt.constants();
         let constants = [
             ("queue_count", 1),
             ("processor_count", cpus),
             ("salt", salt),
-            ("exempt_networks", exempt.count()),
+            networks,
+            sources,
             ("prompt_ms", u32::try_from(prompt.0 / Nanos::MILLISECOND.0).unwrap_or(u32::MAX)),
             ("port", listener.port().into()),
             ("address_0", a),
@@ -177,6 +179,7 @@ impl Guard {
         ];
         let mut loaded = OBJECT.load_with(
             |loader| {
+                exempt.make_room(loader);
                 loader.map_max_entries("counters", cpus).map_max_entries("processors", cpus);
             },
             &constants,

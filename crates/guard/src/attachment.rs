@@ -93,7 +93,7 @@ pub struct Wanted {
     pub hook: Option<HookChoice>,
     /// The answer to a refused SYN.
     pub refusal: Refusal,
-    /// Networks that are never refused.
+    /// Clients that are never refused.
     pub exempt: Exempt,
     /// A number that strangers cannot know.
     pub salt: u32,
@@ -332,7 +332,13 @@ impl fmt::Display for Attachment {
                 })
             }
             Some(Refuser::Cgroup) => write!(f, "; hook {}", HookKind::Cgroup.name()),
-            Some(Refuser::Sink(_)) => write!(f, "; hook {}", HookKind::Sink.name()),
+            Some(Refuser::Sink(_)) => {
+                write!(f, "; hook {}", HookKind::Sink.name())?;
+                if self.wanted.exempt.has_steady_sources() {
+                    write!(f, ", which does not know steady clients from others")?;
+                }
+                Ok(())
+            }
             None => write!(f, "; observing, nothing is refused"),
         }
     }

@@ -245,12 +245,14 @@ fn sink_leaves_the_address_to_its_server() {
 fn sink_refuses_none_of_the_exempt() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let exempt = Exempt::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap();
+    let exempt = Exempt::new(vec!["127.0.0.0/8".parse().unwrap()]).unwrap().with_steady_sources(true);
     let (signal, hook) = (SignalChoice::Queue, Some(HookChoice::Sink));
     let mut held = match attach_as(&Wanted { signal, hook, exempt, ..Wanted::default() }, address) {
         Ok(held) => held,
         Err(error) => return println!("skipped: {error}"),
     };
+    let text = held.attachment.to_string();
+    assert!(text.ends_with("sink, which does not know steady clients from others"), "{text}");
     refuse(&mut held.parts);
     for _ in 0..20 {
         let client = TcpStream::connect(address).unwrap();

@@ -111,6 +111,10 @@ pub struct GuardFlags {
     #[arg(long, value_name = "NET", help_heading = "Refusing")]
     pub allow: Vec<Network>,
 
+    /// Never refuse clients that connect at a steady pace, as health checks do: a guess; not with a sink
+    #[arg(long, help_heading = "Refusing")]
+    pub allow_probe: bool,
+
     /// Show the figures at this address: /metrics for Prometheus, /status as JSON
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, help_heading = "Output")]
     pub admin: Option<SocketAddr>,

@@ -97,8 +97,9 @@ fn settings(flags: &GuardFlags) -> Result<Settings, Exit> {
         GuardRefusal::Drop => Refusal::Drop,
         GuardRefusal::Rst => Refusal::Reset,
     };
-    let exempt =
-        Exempt::new(flags.allow.clone()).map_err(|error| Exit::Usage(format!("--allow: {error}")))?;
+    let exempt = Exempt::new(flags.allow.clone())
+        .map_err(|error| Exit::Usage(format!("--allow: {error}")))?
+        .with_steady_sources(flags.allow_probe);
     let hook = (!flags.observe).then_some(hook);
     let salt = RandomState::new().hash_one(0) as u32;
     Ok(Settings { target: flags.queue_target, wanted: Wanted { signal, hook, refusal, exempt, salt } })
