@@ -4,6 +4,9 @@
 //! test notices is a survivor. This module starts it for each crate, reads its outcomes, and compares the share of
 //! the caught mutants with the crate's goal.
 //!
+//! A crate's unit tests take less than a second, and decide most mutants. So they run alone at first, and all tests of the
+//! crate only on what they left alive.
+//!
 //! Some mutants behave like the program itself. `equal_mutants.txt` lists them, each with the reason; they do not count.
 //!
 //! Leaves out: making mutants. `cargo install cargo-mutants` brings the program that does.
@@ -41,6 +44,9 @@ struct Goal {
     /// The least share of the caught mutants, between 0 and 1.
     caught_least: f64,
 }
+
+/// What `cargo mutants` calls a mutant that no test noticed.
+const MISSED: &str = "MissedMutant";
 
 /// Flags of `campaign mutants`.
 #[derive(clap::Args)]
@@ -98,7 +104,7 @@ pub fn run(options: &MutantOptions) -> anyhow::Result<()> {
     let mut rows = vec![["crate", "caught", "survived", "equal", "share", "goal", ""].map(str::to_owned)];
     let mut missed = Vec::new();
     for goal in GOALS.iter().filter(wanted) {
-        let tally = Tally::of(mutate(goal, options.shard.as_deref())?, &equal)?;
+        let tally = Tally::of(test(goal, options.shard.as_deref())?, &equal)?;
         for survivor in &tally.survivors {
             println!("survived: {survivor}");
         }
@@ -113,12 +119,22 @@ pub fn run(options: &MutantOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tests the mutants of one crate, in a copy of the source, and returns the outcomes.
-fn mutate(goal: &Goal, shard: Option<&str>) -> anyhow::Result<Outcomes> {
+/// Tests the mutants of one crate: all by its unit tests, and by all its tests those that live.
+fn test(goal: &Goal, shard: Option<&str>) -> anyhow::Result<Outcomes> {
+    let by_unit_tests = mutate(goal, shard, "--cargo-test-arg=--lib")?;
+    match by_unit_tests.outcomes.iter().any(|outcome| outcome.summary == MISSED) {
+        true => Ok(by_unit_tests.revised(mutate(goal, shard, "--iterate")?)),
+        false => Ok(by_unit_tests),
+    }
+}
+
+/// Tests mutants of one crate, in a copy of the source, and returns the outcomes. With the flag `--iterate` these are the mutants
+/// that the run before left alive.
+fn mutate(goal: &Goal, shard: Option<&str>, flag: &str) -> anyhow::Result<Outcomes> {
     let folder = Path::new("target/mutants").join(goal.krate);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let output = folder.to_string_lossy();
-    let mut arguments = vec!["mutants", "--package", goal.krate, "--output", &output, "--no-shuffle"];
+    let mut arguments = vec!["mutants", "--package", goal.krate, "--output", &output, "--no-shuffle", flag];
     arguments.extend(goal.files.iter().flat_map(|files| ["--file", files]));
     arguments.extend(shard.iter().flat_map(|part| ["--shard", part]));
     let child =
@@ -139,6 +155,27 @@ fn equal_mutants() -> BTreeSet<&'static str> {
     lines.filter_map(|line| line.split_once(" | ")).map(|(name, _)| name.trim()).collect()
 }
 
+impl Outcomes {
+    /// With the outcomes of a later run in place of those of the same mutants.
+    fn revised(self, mut later: Outcomes) -> Outcomes {
+        let again: BTreeSet<String> =
+            later.outcomes.iter().filter_map(Outcome::name).map(str::to_owned).collect();
+        let stays = |outcome: &Outcome| outcome.name().is_some_and(|name| !again.contains(name));
+        later.outcomes.extend(self.outcomes.into_iter().filter(stays));
+        later
+    }
+}
+
+impl Outcome {
+    /// The mutant's name; absent for the unchanged program.
+    fn name(&self) -> Option<&str> {
+        match &self.scenario {
+            Scenario::Baseline => None,
+            Scenario::Mutant(mutant) => Some(&mutant.name),
+        }
+    }
+}
+
 impl Tally {
     /// # Errors
     /// The unchanged tests failed, or no mutant was tested.
@@ -151,8 +188,8 @@ impl Tally {
             };
             match summary.as_str() {
                 "CaughtMutant" | "Timeout" => tally.caught += 1,
-                "MissedMutant" if equal.contains(without_position(&name).as_str()) => tally.equal += 1,
-                "MissedMutant" => tally.survivors.push(name),
+                MISSED if equal.contains(without_position(&name).as_str()) => tally.equal += 1,
+                MISSED => tally.survivors.push(name),
                 // A mutant that does not compile says nothing about the tests.
                 "Unviable" => {}
                 other => bail!("{name}: unknown outcome {other}"),
@@ -223,6 +260,23 @@ mod tests {
     }
 
     #[test]
+    fn all_tests_decide_what_unit_tests_leave_alive() {
+        let by_unit_tests = outcomes(&[
+            ("a.rs:1:1: one", "CaughtMutant"),
+            ("a.rs:2:1: two", "Timeout"),
+            ("a.rs:3:1: three", "MissedMutant"),
+            ("a.rs:4:1: four", "MissedMutant"),
+        ]);
+        let by_all = outcomes(&[
+            ("a.rs:2:1: two", "Timeout"),
+            ("a.rs:3:1: three", "CaughtMutant"),
+            ("a.rs:4:1: four", "MissedMutant"),
+        ]);
+        let tally = Tally::of(by_unit_tests.revised(by_all), &BTreeSet::new()).expect("tests passed");
+        assert_eq!(tally, Tally { caught: 3, survivors: vec!["a.rs:4:1: four".to_owned()], equal: 0 });
+    }
+
+    #[test]
     fn a_run_without_a_mutant_is_an_error() {
         assert!(Tally::of(outcomes(&[]), &BTreeSet::new()).is_err());
     }
@@ -234,11 +288,35 @@ mod tests {
         assert!(Tally::of(given, &BTreeSet::new()).is_err());
     }
 
+    /// The mistake in a line of `equal_mutants.txt`; `exists` tells whether a path from the repository's root exists.
+    fn mistake(line: &str, exists: impl Fn(&str) -> bool) -> Option<&'static str> {
+        let Some((name, reason)) = line.split_once(" | ") else { return Some("no reason") };
+        let Some((file, change)) = name.split_once(": ") else { return Some("no change") };
+        let checks = [
+            (exists(file), "no such file"),
+            (!change.trim().is_empty(), "no change"),
+            (reason.trim().len() > 10, "a short reason"),
+        ];
+        checks.into_iter().find(|(holds, _)| !holds).map(|(_, mistake)| mistake)
+    }
+
     #[test]
-    fn every_equal_mutant_has_a_file_and_a_reason() {
+    fn equal_mutants_need_a_file_and_a_reason() {
+        let of = |line| mistake(line, |path| path == "crates/a.rs");
+        assert_eq!(of("crates/a.rs: replace f -> () with () | Nothing reads the result."), None);
+        assert_eq!(of("crates/a.rs: replace f -> () with ()"), Some("no reason"));
+        assert_eq!(of("crates/a.rs: replace f -> () with () | equal"), Some("a short reason"));
+        assert_eq!(of("crates/a.rs | Nothing reads the result."), Some("no change"));
+        assert_eq!(of("crates/b.rs: replace f -> () with () | Nothing reads the result."), Some("no such file"));
+        // A name with its position would never match.
+        assert_eq!(of("crates/a.rs:1:2: replace f | Nothing reads the result."), Some("no such file"));
+    }
+
+    #[test]
+    fn every_listed_mutant_is_in_a_file_of_ours() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for line in include_str!("equal_mutants.txt").lines().filter(|line| !line.starts_with('#')) {
-            let (name, reason) = line.split_once(" | ").unwrap_or_else(|| panic!("no reason: {line}"));
-            assert!(name.starts_with("crates/") && reason.len() > 10, "{line}");
+            assert_eq!(mistake(line, |path| root.join(path).is_file()), None, "{line}");
         }
     }
 }
