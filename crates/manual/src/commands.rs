@@ -95,6 +95,11 @@ fn flag(arg: &Arg, marks: &str) -> String {
     if takes_value && !defaults.is_empty() && !arg.is_hide_default_value_set() {
         entry += &format!("Default: {}.\n\n", defaults.join(", "));
     }
+    let aliases = arg.get_visible_aliases().unwrap_or_default();
+    if !aliases.is_empty() {
+        let names: Vec<String> = aliases.iter().map(|alias| format!("`--{alias}`")).collect();
+        entry += &format!("Also: {}.\n\n", names.join(", "));
+    }
     entry
 }
 
@@ -136,4 +141,17 @@ fn words(line: &str) -> String {
         }
     };
     line.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flag_shows_its_visible_aliases() {
+        let arg =
+            Arg::new("follow").long("follow").visible_alias("location").alias("hidden").help("Follows.");
+        assert_eq!(flag(&arg, "##"), "## `--follow`\n\nFollows.\n\nAlso: `--location`.\n\n");
+        assert_eq!(flag(&Arg::new("plain").long("plain"), "##"), "## `--plain`\n\n");
+    }
 }
