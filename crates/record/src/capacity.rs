@@ -128,8 +128,8 @@ pub struct CapacityResult {
     /// The highest offered load that the server answers in full while the objective holds, in requests per second; 0
     /// if the search was interrupted before.
     pub capacity_per_s: f64,
-    /// Lower and upper bound of the capacity, with 95 % confidence. Without a capacity: the highest load that the
-    /// server kept up with, and the lowest that was too much, or 0.
+    /// Lower and upper bound of the capacity: the middle 95 % of resampled estimates, widened to the loads around the
+    /// knee. Without a capacity: the highest load that the server kept up with, and the lowest that was too much, or 0.
     pub interval_per_s: [f64; 2],
     /// The objective, as it was given.
     pub slo: Option<String>,

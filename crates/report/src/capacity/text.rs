@@ -143,7 +143,7 @@ fn capacity(result: &CapacityResult) -> String {
         return format!("The server answers single requests, but no load from {high} up in full{objective}.");
     }
     format!(
-        "The capacity is {}{objective}, between {low} and {high} (95 % confidence): the highest load that the server \
+        "The capacity is {}{objective}, between {low} and {high}: the highest load that the server \
          answers in full, within {}.",
         rate(result.capacity_per_s),
         time(result.deadline_ns as f64)

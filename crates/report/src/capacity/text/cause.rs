@@ -158,6 +158,16 @@ mod tests {
         Some(ServerSide { name: Some("node".to_owned()), queue: Some(queue), cpu: Some(cpu), cpus: 2 })
     }
 
+    /// No simulation measures the confidence of the interval, so the text states none.
+    #[test]
+    fn interval_of_a_capacity_has_no_confidence() {
+        assert_eq!(
+            super::super::capacity(&waited(None)),
+            "The capacity is 200/s, between 190/s and 210/s: the highest load that the server answers in full, within \
+             200 ms."
+        );
+    }
+
     #[test]
     fn waiting_requests_are_inferred() {
         assert_eq!(of(&waited(None)), "Replies took 2.65 s at 200/s: about 530 requests wait.");
