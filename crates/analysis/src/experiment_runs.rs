@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use experiment::Experiment;
 use record::experiment::{RunDirectory, TrialRecord};
 use serde::Serialize;
-use statistics::{Sample, corrected_for_many, median, ratio};
+use statistics::{MaybeInfinite, Sample, corrected_for_many, median, ratio};
 
 use super::direction;
 use super::measure::averages;
@@ -51,15 +51,15 @@ pub struct Row {
     /// The second run's median over their partners.
     pub second: f64,
     /// Second over first: 1 if both are 0; in JSON, null if it is infinite.
-    pub ratio: f64,
+    pub ratio: MaybeInfinite,
     /// Its 95 % interval; an infinite end is null in JSON.
-    pub interval: [f64; 2],
+    pub interval: [MaybeInfinite; 2],
     /// The probability that chance alone causes the difference, corrected for the number of rows.
     pub chance: f64,
     /// The number of repetitions in which every point has a partner.
     pub repetitions: usize,
-    /// The point at which the ratio is farthest from 1, and the ratio there.
-    pub most_at: Option<(String, f64)>,
+    /// The point at which the ratio is farthest from 1, and the ratio there; in JSON, null if it is infinite.
+    pub most_at: Option<(String, MaybeInfinite)>,
     /// The result of the comparison.
     pub change: Change,
 }

@@ -14,7 +14,7 @@ use record::{Latency, LoadResult};
 use serde::Serialize;
 use statistics::{Interval, exceeded_with, mean};
 
-use crate::load_runs::Change;
+use crate::load_runs::{Change, Comparison};
 
 /// The probability that the truth lies beyond one end of an interval.
 const TAIL: f64 = 0.025;
@@ -105,7 +105,7 @@ pub enum Verdict {
 pub struct Judged {
     /// The threshold as it was given.
     pub threshold: String,
-    /// The figure of the second runs over that of the first.
+    /// The figure of the second runs over that of the first, as geometric means.
     pub ratio: f64,
     /// The 95 % interval of the ratio; `None` with one run each.
     pub ci95: Option<Interval>,
@@ -115,14 +115,24 @@ pub struct Judged {
     pub runs_needed: Option<usize>,
 }
 
+/// One run of each, compared by the intervals within the runs, with thresholds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PairComparison<'a> {
+    /// The comparison without thresholds.
+    #[serde(flatten)]
+    pub comparison: &'a Comparison,
+    /// The thresholds, in the order in which they were given.
+    pub thresholds: &'a [Judged],
+}
+
 /// A figure of several runs of each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// `goodput`, `p99` and so on.
     pub name: &'static str,
-    /// The second runs over the first.
+    /// The second runs over the first, as geometric means.
     pub ratio: f64,
-    /// The 95 % interval of the ratio.
+    /// The 95 % interval of the ratio; `None` with one run each.
     pub ci95: Option<Interval>,
     /// The judgement: a ratio of 1 lies outside the interval.
     pub change: Change,
@@ -133,7 +143,7 @@ pub struct Figure {
 pub struct RunsComparison {
     /// `inrush.load-runs/1`.
     pub schema: &'static str,
-    /// The names of the runs.
+    /// The names of the first runs, and of the second.
     pub names: [Vec<String>; 2],
     /// The figures.
     pub figures: Vec<Figure>,

@@ -204,22 +204,35 @@ fn client() -> record::LoadResult {
     .unwrap()
 }
 
+/// The judged ratio of a's goodput in three repetitions to a goodput of b.
+fn judged_ratio(client: Option<record::LoadResult>, bounds: &str, of_b: f64) -> Judged {
+    let mut run = template();
+    let pattern = TrialRecord { client, ..run.trials.remove(0) };
+    for (repeat, goodput) in (0..).zip([16_500.0, 16_200.0, 16_900.0]) {
+        run.trials.extend([("a", goodput), ("b", of_b)].map(|(server, goodput)| TrialRecord {
+            server: server.to_owned(),
+            axes: BTreeMap::from([("x".to_owned(), Value::Number(1.0))]),
+            repeat,
+            metrics: BTreeMap::from([("goodput_per_s".to_owned(), goodput)]),
+            ..pattern.clone()
+        }));
+    }
+    judge_all(&experiment(3, 1, &ratio(bounds)), &run).remove(0)
+}
+
+#[test]
+fn infinite_interval_is_read_back_from_its_nulls() {
+    let judged = judged_ratio(None, "at-least = 2", 0.0);
+    assert_eq!(judged.interval, Some([f64::INFINITY; 2]));
+    let written = serde_json::to_value(&judged).unwrap();
+    assert_eq!(written["interval"], json!([null, null]));
+    let read: Judged = serde_json::from_value(written).unwrap();
+    assert_eq!(read.interval, judged.interval);
+}
+
 #[test]
 fn a_ratio_to_nothing_is_decided_by_three_trials() {
-    let judged = |bounds: &str, of_b: f64| {
-        let mut run = template();
-        let pattern = TrialRecord { client: Some(client()), ..run.trials.remove(0) };
-        for (repeat, goodput) in (0..).zip([16_500.0, 16_200.0, 16_900.0]) {
-            run.trials.extend([("a", goodput), ("b", of_b)].map(|(server, goodput)| TrialRecord {
-                server: server.to_owned(),
-                axes: BTreeMap::from([("x".to_owned(), Value::Number(1.0))]),
-                repeat,
-                metrics: BTreeMap::from([("goodput_per_s".to_owned(), goodput)]),
-                ..pattern.clone()
-            }));
-        }
-        judge_all(&experiment(3, 1, &ratio(bounds)), &run).remove(0)
-    };
+    let judged = |bounds: &str, of_b: f64| judged_ratio(Some(client()), bounds, of_b);
     let endless = judged("at-least = 2", 0.0);
     assert_eq!(endless.judged, Judgement::Reproduced, "{endless:?}");
     assert!(

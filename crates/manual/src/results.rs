@@ -1,6 +1,6 @@
 //! The JSON of results: pages of documents, and a JSON Schema of each.
 //!
-//! Each page reads the sources of its types. A document is a type with a `schema`, or one that its page names.
+//! Each page reads the sources of its types. A document is a type that its page names, or one with a `schema`.
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ struct Page {
     introduction: &'static str,
     /// Files and folders below `crates`.
     sources: &'static [&'static str],
-    /// Documents without a `schema`.
+    /// The documents by name; if empty, the types with a `schema`.
     documents: &'static [&'static str],
 }
 
-const PAGES: [Page; 9] = [
+const PAGES: [Page; 10] = [
     Page { file: RESULTS, introduction: INTRODUCTION, sources: &["record/src"], documents: &[] },
     Page {
         file: "results/plan.md",
@@ -32,8 +32,14 @@ const PAGES: [Page; 9] = [
     Page {
         file: "results/load-comparison.md",
         introduction: LOAD_COMPARISON,
-        sources: &["analysis/src/load_runs.rs", "statistics/src/lib.rs"],
-        documents: &[],
+        sources: &["analysis/src/load_runs.rs", "analysis/src/load_gates.rs", "statistics/src/lib.rs"],
+        documents: &["PairComparison"],
+    },
+    Page {
+        file: "results/load-runs.md",
+        introduction: LOAD_RUNS,
+        sources: &["analysis/src/load_runs.rs", "analysis/src/load_gates.rs", "statistics/src/lib.rs"],
+        documents: &["RunsComparison"],
     },
     Page {
         file: "results/lab-comparison.md",
@@ -57,7 +63,7 @@ const PAGES: [Page; 9] = [
         file: "results/wan.md",
         introduction: WAN,
         sources: &["wan/src/check.rs", "wan/src/report.rs", "wan/src/conditions.rs"],
-        documents: &["Checked"],
+        documents: &["Report", "Checked"],
     },
     Page {
         file: "results/doctor.md",
@@ -89,7 +95,15 @@ const PLAN: &str = "# Plan of a load
 
 const LOAD_COMPARISON: &str = "# Comparison of two loads
 
-`inrush load compare --output json` prints one [Comparison](#comparison).
+`inrush load compare A.json B.json --output json` prints one [PairComparison](#paircomparison). Several results of each
+have [another document](load-runs.md).
+
+";
+
+const LOAD_RUNS: &str = "# Comparison of several runs of two loads
+
+`inrush load compare A.json... -- B.json... --output json` prints one [RunsComparison](#runscomparison). One result of each
+has [another document](load-comparison.md).
 
 ";
 
@@ -144,9 +158,10 @@ end in their unit. A section about a document links its JSON Schema (draft 2020-
   at a trial.
 
 Other documents have pages of their own: the [plan](results/plan.md) of a load, the comparison of two
-[loads](results/load-comparison.md) or [runs of experiments](results/lab-comparison.md), the
-[summary](results/summary.md) of experiments, [herd](results/herd.md), [wan](results/wan.md),
-[doctor](results/doctor.md), and the [status](results/status.md) of a server.
+[loads](results/load-comparison.md), of [several runs](results/load-runs.md) of each, or of
+[runs of experiments](results/lab-comparison.md), the [summary](results/summary.md) of experiments,
+[herd](results/herd.md), [wan](results/wan.md), [doctor](results/doctor.md), and the [status](results/status.md) of a
+server.
 
 ";
 
@@ -255,13 +270,66 @@ fn kind(types: &Types, json: &Json) -> String {
         Json::Integer => "integer".to_owned(),
         Json::Anything => "any value".to_owned(),
         Json::Nullable(some) => format!("{} or null", kind(types, some)),
-        Json::Array(element) => format!("array of {}", kind(types, element)),
-        Json::Tuple(parts) => format!("array: {}", all(parts, ", ")),
+        Json::Array(element) => format!("array of {}", part(types, element)),
+        Json::Tuple(parts) => {
+            let parts: Vec<String> = parts.iter().map(|one| part(types, one)).collect();
+            format!("array: {}", parts.join(", "))
+        }
         Json::Map(key, value) => format!("object: {} by {}", kind(types, value), kind(types, key)),
         Json::Either(kinds) => all(kinds, " or "),
         Json::Named(at) => {
             let title = types.title(*at);
             format!("[{title}](#{})", title.to_lowercase().replace(' ', "-"))
+        }
+    }
+}
+
+/// The words for a part of an array. What may be null stands in parentheses, because the array itself may be null too.
+fn part(types: &Types, json: &Json) -> String {
+    let words = kind(types, json);
+    if matches!(json, Json::Nullable(_)) { format!("({words})") } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// The schema of a document, and the words for its keys.
+    fn of(sources: &[&str], document: &str) -> (Value, String) {
+        let mut types = Types::default();
+        for source in sources {
+            types.read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source)).unwrap();
+        }
+        let places = types.documents(&[document]).unwrap();
+        let schema = json_schema(&types, places[0]).unwrap();
+        let definitions = types.definitions(places).unwrap();
+        (serde_json::from_str(&schema).unwrap(), section(&types, &definitions[0].1))
+    }
+
+    #[test]
+    fn numbers_that_may_be_infinite_may_be_null() {
+        let or_null = json!([{ "type": "number" }, { "type": "null" }]);
+        let (row, text) = of(&["analysis/src/experiment_runs.rs"], "Row");
+        assert_eq!(row["properties"]["ratio"]["anyOf"], or_null);
+        assert_eq!(row["properties"]["interval"]["items"]["anyOf"], or_null);
+        assert_eq!(row["properties"]["first"]["type"], "number");
+        for words in [
+            "| `interval` | array of (number or null) |",
+            "| `most_at` | array: string, (number or null) or null |",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+        let (interval, _) = of(&["statistics/src/lib.rs"], "Interval");
+        assert_eq!(interval["properties"]["high"]["anyOf"], or_null);
+    }
+
+    #[test]
+    fn flattened_reference_adds_its_keys() {
+        let sources = &["analysis/src/load_runs.rs", "analysis/src/load_gates.rs", "statistics/src/lib.rs"];
+        let (pair, _) = of(sources, "PairComparison");
+        for key in ["schema", "rows", "warnings", "thresholds"] {
+            assert!(pair["required"].as_array().unwrap().contains(&key.into()), "{key}: {pair}");
         }
     }
 }

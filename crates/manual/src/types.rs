@@ -123,16 +123,16 @@ impl Types {
         Ok(())
     }
 
-    /// The places of the types with a field `schema`, and of those with one of the names.
+    /// The places of the types with one of the names, or without names of those with a field `schema`.
     ///
     /// # Errors
     /// No file has a type of one of the names.
     pub fn documents(&self, names: &[&str]) -> Result<Vec<usize>> {
         let is_document = |known: &Known| match &known.item {
-            Item::Struct(item) => {
-                names.iter().any(|name| item.ident == name)
-                    || item.fields.iter().any(|field| field_name(field) == "schema")
+            Item::Struct(item) if names.is_empty() => {
+                item.fields.iter().any(|field| field_name(field) == "schema")
             }
+            Item::Struct(item) => names.iter().any(|name| item.ident == name),
             _ => false,
         };
         let known: Vec<String> = self.types.iter().filter_map(|known| name_of(&known.item)).collect();
@@ -222,9 +222,11 @@ impl Types {
         for field in fields {
             let serde = serde(&field.attrs)?;
             if serde.is_flat {
-                let Type::Path(path) = &field.ty else {
-                    bail!("{file}.rs: only a type by name is flattened")
+                let whole = match &field.ty {
+                    Type::Reference(reference) => &*reference.elem,
+                    whole => whole,
                 };
+                let Type::Path(path) = whole else { bail!("{file}.rs: only a type by name is flattened") };
                 let name = path.path.require_ident()?.to_string();
                 keys.extend(self.keys(self.fields(&name, file)?, file)?);
                 continue;
@@ -275,6 +277,7 @@ impl Types {
             (name, []) if TEXTS.contains(&name) => Json::Text,
             ("bool", []) => Json::Boolean,
             ("f64", []) => Json::Number,
+            ("MaybeInfinite", []) => Json::Nullable(Box::new(Json::Number)),
             ("i64" | "u8" | "u16" | "u32" | "u64" | "usize" | "Seed", []) => Json::Integer,
             ("Value", []) if path.segments.len() > 1 => Json::Anything,
             ("Option", [some]) => Json::Nullable(Box::new(some.clone())),
@@ -373,7 +376,7 @@ fn serde(attributes: &[Attribute]) -> Result<Serde> {
                     "rename" => found.rename = Some(value()?),
                     "rename_all" => found.rename_all = Some(value()?),
                     "into" => found.into = Some(value()?),
-                    "from" => drop(value()?),
+                    "from" | "deserialize_with" => drop(value()?),
                     "skip_serializing_if" => found.may_be_absent = !value()?.is_empty(),
                     "flatten" => found.is_flat = true,
                     "untagged" => found.is_untagged = true,

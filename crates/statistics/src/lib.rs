@@ -55,13 +55,16 @@ use serde::{Deserialize, Serialize};
 /// The probability that an interval leaves out at each end.
 const TAIL: f64 = 0.025;
 
-/// An interval with 95 % confidence.
+/// A number that may be infinite. JSON has no infinity: serde writes null for it.
+pub type MaybeInfinite = f64;
+
+/// An interval with 95 % confidence. An infinite end is null in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The lower end.
-    pub low: f64,
+    pub low: MaybeInfinite,
     /// The upper end.
-    pub high: f64,
+    pub high: MaybeInfinite,
 }
 
 /// A value with its interval.

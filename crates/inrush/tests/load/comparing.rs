@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::common::{Files, Server};
 use super::{inrush, refused, said, written};
@@ -103,6 +103,57 @@ fn several_runs_decide_thresholds_by_their_scatter() {
     assert!(out.contains("fails if p99>1.1x: 1×"), "{out}");
     let (out, _) = compare(&of("one", &[10]), &of("other", &[78]), 0);
     assert!(out.contains("undecided") && out.contains("; 2 runs of each would decide it"), "{out}");
+}
+
+/// A stored result with twenty measured seconds: in each the server ends `answered` of 200 requests, and `errors` fail.
+fn long_run(folder: &Path, stored: &str, name: &str, (answered, errors): (u64, u64)) -> String {
+    let mut result: Value = serde_json::from_str(stored).unwrap();
+    let mut second = result["series"][0].clone();
+    for (key, count) in [("offered", 200), ("sent", 200), ("replies", answered), ("good", answered)] {
+        second[key] = count.into();
+    }
+    second["outcomes"] = json!({ "ok": answered, "reset": errors });
+    let latency = &mut second["latency_intended_ns"];
+    (latency["count"], latency["unanswered"]) = (answered.into(), errors.into());
+    let points = (1..=20_u32).map(|at| {
+        (second["at_s"], second["interval_s"]) = (at.into(), 1_u32.into());
+        second.clone()
+    });
+    result["series"] = points.collect();
+    result["in_flight_at_end"] = (20 * (200 - answered - errors)).into();
+    let path = folder.join(name);
+    fs::write(&path, serde_json::to_vec(&result).unwrap()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn documents_with_infinite_numbers_obey_schemas() {
+    let (files, folder) = (Files::new(), tempfile::tempdir().unwrap());
+    files.write("index.html", b"hello");
+    let server = Server::start(&files.root(), &["--arch=sped"]);
+    let path = folder.path().join("run.json");
+    run(&server, &path, &[]);
+    let stored = fs::read_to_string(&path).unwrap();
+    let of = |name, counts| long_run(folder.path(), &stored, name, counts);
+    let (whole, flawed, silent) = (of("whole", (200, 0)), of("flawed", (197, 3)), of("silent", (0, 0)));
+    let compared = |words: &[&str]| {
+        let words = [&["load", "compare", "--output=json", "--fail-if=p99>100x"], words].concat();
+        let out = written(&words);
+        serde_json::from_slice::<Value>(&out).unwrap()
+    };
+    for other in [&flawed, &silent] {
+        let pair = compared(&[&whole, other]);
+        obeys_schema(&pair, "load-comparison");
+        let errors = &pair["rows"][2];
+        assert!(errors["ratio"].is_null() && errors["ci95"].is_object(), "{errors}");
+        assert!(errors["ci95"]["high"].is_null(), "{errors}");
+        assert_eq!(errors["change"], "worse");
+        assert_eq!(pair["thresholds"][0]["threshold"], "p99>100x");
+        let several = compared(&[&whole, &whole, "--", other, other]);
+        obeys_schema(&several, "load-runs");
+        assert_eq!(several["schema"], "inrush.load-runs/1");
+        assert_eq!(several["thresholds"][0]["threshold"], "p99>100x");
+    }
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use analysis::load_gates::{self, Judged, RunsComparison, Verdict};
-use analysis::load_runs::{Change, Comparison, compare};
+use analysis::load_gates::{self, Judged, PairComparison, RunsComparison, Verdict};
+use analysis::load_runs::{Change, compare};
 use base::Seed;
 use record::LoadResult;
-use serde::Serialize;
 
 use super::outputs::read;
 use crate::cli::LoadCompareFlags;
@@ -15,14 +14,6 @@ use crate::output;
 
 /// Seed of the drawn blocks: the same two files give the same comparison.
 const SEED: Seed = Seed(1);
-
-/// The comparison of two results, with the thresholds.
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(flatten)]
-    comparison: &'a Comparison,
-    thresholds: &'a [Judged],
-}
 
 /// Reads the results, compares them, prints the comparison, and judges it.
 pub fn run(flags: &LoadCompareFlags) -> Result<(), Exit> {
@@ -69,7 +60,7 @@ fn print_one(
     let named = [(&*names[0][0], results[0]), (&*names[1][0], results[1])];
     let comparison = compare(named, SEED).map_err(|error| Exit::Usage(error.to_string()))?;
     let text = || report::load_runs::text(&comparison) + &report::load_runs::thresholds(thresholds);
-    let document = Document { comparison: &comparison, thresholds };
+    let document = PairComparison { comparison: &comparison, thresholds };
     output::result("the comparison", flags.output, &document, text)?;
     Ok(comparison.rows.iter().any(|row| row.change == Change::Worse))
 }
