@@ -41,16 +41,6 @@ struct Account {
     features: u64,
 }
 
-/// A run of a target.
-struct Run {
-    /// `None` if an input broke the property.
-    account: Option<Account>,
-    /// The right or facility that the target lacks, and so tries no input.
-    skip: Option<String>,
-    /// The output of libFuzzer.
-    said: String,
-}
-
 /// Runs the campaign. Blocks.
 ///
 /// # Errors
@@ -68,22 +58,18 @@ pub fn run(options: &FuzzOptions) -> anyhow::Result<()> {
     let mut broken = Vec::new();
     for target in chosen {
         eprintln!("{target}: {seconds} s");
-        let Run { account, skip, said } = fuzz(target, seconds)?;
-        let before = files(&corpus(target))?;
+        let (account, skip) = fuzz(target, seconds)?;
+        let before = lengths(&corpus(target))?.len() as u64;
         let verdict = match (&account, skip) {
             (None, _) => {
-                println!("{said}");
                 broken.push(target.as_str());
                 "BROKEN".to_owned()
             }
             (Some(_), Some(reason)) => format!("SKIPPED: {reason}"),
-            (Some(_), None) => {
-                merge(target)?;
-                String::new()
-            }
+            (Some(_), None) => merge(target).map(|()| String::new())?,
         };
         let Account { executions, edges, features } = account.unwrap_or_default();
-        let now = files(&corpus(target))?;
+        let now = lengths(&corpus(target))?.len() as u64;
         let numbers =
             [executions, edges, features, now, now.saturating_sub(before)].map(|number| number.to_string());
         let [executions, edges, features, now, added] = numbers;
@@ -116,22 +102,20 @@ fn growing(target: &str) -> PathBuf {
     Path::new("target/fuzz").join(target)
 }
 
-fn files(folder: &Path) -> anyhow::Result<u64> {
+/// The lengths of the inputs in a folder.
+fn lengths(folder: &Path) -> anyhow::Result<Vec<u64>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    Ok(entries.count() as u64)
+    entries.map(|entry| Ok(entry?.metadata()?.len())).collect()
 }
 
 /// The flag of libFuzzer that bounds the inputs, and cuts none of a corpus.
 fn longest(corpus: &Path) -> anyhow::Result<String> {
-    let mut longest = LONGEST;
-    for entry in fs::read_dir(corpus).with_context(|| format!("cannot read {}", corpus.display()))? {
-        longest = longest.max(entry?.metadata()?.len());
-    }
-    Ok(format!("-max_len={longest}"))
+    Ok(format!("-max_len={}", lengths(corpus)?.into_iter().fold(LONGEST, u64::max)))
 }
 
-/// Fuzzes a target.
-fn fuzz(target: &str, seconds: u64) -> anyhow::Result<Run> {
+/// Fuzzes a target. Returns its account, or prints the output and returns `None` if an input broke the property; and the right
+/// or facility that the target lacks, without which it tries no input.
+fn fuzz(target: &str, seconds: u64) -> anyhow::Result<(Option<Account>, Option<String>)> {
     let grows = growing(target);
     fs::create_dir_all(&grows).with_context(|| format!("cannot make {}", grows.display()))?;
     let time = format!("-max_total_time={seconds}");
@@ -144,7 +128,11 @@ fn fuzz(target: &str, seconds: u64) -> anyhow::Result<Run> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let account = Account::read(&said);
     ensure!(account.is_some(), "{target} did not run:\n{said}");
-    Ok(Run { account: account.filter(|_| output.exit.status.success()), skip: skip(&output.stdout), said })
+    if !output.exit.status.success() {
+        println!("{said}");
+        return Ok((None, None));
+    }
+    Ok((account, skip(&output.stdout)))
 }
 
 /// Takes the inputs that reach new code into the tree.

@@ -13,11 +13,10 @@
 //! Leaves out what the kernel and libraries in C read and write, and the models of `wake` and `words`, whose broken variants
 //! leave their tasks behind.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use sys::process::Streams;
 
@@ -51,13 +50,13 @@ pub struct SanitizeOptions {
 /// # Errors
 /// The nightly compiler is missing, a test fails, or the sanitizer has found something, which is printed.
 pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
-    let (name, more): (_, &[&str]) = match options.sanitizer {
-        Sanitizer::Address => ("address", &[]),
-        Sanitizer::Thread => ("thread", &["-Zbuild-std"]),
+    let (name, settings, more): (_, _, &[&str]) = match options.sanitizer {
+        Sanitizer::Address => ("address", "ASAN_OPTIONS", &[]),
+        Sanitizer::Thread => ("thread", "TSAN_OPTIONS", &["-Zbuild-std"]),
     };
     let flag = format!("-Zsanitizer={name}");
-    let reports = empty_folder(Path::new("target/sanitize").join(name).join("reports"))?;
-    let (variable, settings) = reporting_to(&reports, options.sanitizer, |name| std::env::var(name).ok());
+    let reports = empty_folder(Path::new(&format!("target/sanitize/{name}/reports")))
+        .context("cannot make a folder for reports")?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let mut arguments = vec!["test", "--no-fail-fast", "--target", &triple];
     arguments.extend(more);
@@ -69,7 +68,7 @@ pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
         .environment("RUSTFLAGS", &flag)
         .environment("RUSTDOCFLAGS", &flag)
         .environment("CARGO_TARGET_DIR", format!("target/sanitize/{name}"))
-        .environment(variable, settings)
+        .environment(settings, reporting_to(&reports, std::env::var(settings).ok()))
         .with_streams(Streams::Messages)
         .start()
         .context("cannot start rustup")?;
@@ -80,29 +79,18 @@ pub fn run(options: &SanitizeOptions) -> anyhow::Result<()> {
 }
 
 /// Makes an empty folder. Returns its path from the root, because the tests run in folders of their own.
-fn empty_folder(folder: PathBuf) -> anyhow::Result<PathBuf> {
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).context("cannot remove old reports");
-        }
-        _ => fs::create_dir_all(&folder)
-            .and_then(|()| folder.canonicalize())
-            .context("cannot make a folder for reports"),
+fn empty_folder(folder: &Path) -> io::Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
     }
+    fs::create_dir_all(folder)?;
+    folder.canonicalize()
 }
 
-/// The variable that makes a sanitizer write its reports into a folder, and its value, which keeps the user's own settings.
-fn reporting_to(
-    folder: &Path,
-    sanitizer: Sanitizer,
-    variable: impl Fn(&str) -> Option<String>,
-) -> (&'static str, String) {
-    let name = match sanitizer {
-        Sanitizer::Address => "ASAN_OPTIONS",
-        Sanitizer::Thread => "TSAN_OPTIONS",
-    };
+/// The settings that make a sanitizer write its reports into a folder, behind the user's own.
+fn reporting_to(folder: &Path, own: Option<String>) -> String {
     let log = format!("log_path={}", folder.join("report").display());
-    (name, variable(name).into_iter().chain([log]).collect::<Vec<_>>().join(":"))
+    own.into_iter().chain([log]).collect::<Vec<_>>().join(":")
 }
 
 /// Prints the reports in a folder.
@@ -115,9 +103,7 @@ fn check_reports(folder: &Path) -> anyhow::Result<()> {
         println!("{}", String::from_utf8_lossy(&fs::read(entry?.path())?));
         found += 1;
     }
-    if found > 0 {
-        bail!("the sanitizer has found something: {found} reports in {}", folder.display());
-    }
+    ensure!(found == 0, "the sanitizer has found something: {found} reports in {}", folder.display());
     Ok(())
 }
 
@@ -128,22 +114,19 @@ mod tests {
     #[test]
     fn report_of_any_process_fails_the_campaign() {
         let temporary = tempfile::tempdir().unwrap();
-        let folder = empty_folder(temporary.path().join("reports")).unwrap();
+        let folder = empty_folder(&temporary.path().join("reports")).unwrap();
         check_reports(&folder).unwrap();
         fs::write(folder.join("report.4711"), "WARNING: ThreadSanitizer: data race").unwrap();
         let error = check_reports(&folder).unwrap_err().to_string();
         assert!(error.starts_with("the sanitizer has found something: 1 reports in /"), "{error}");
-        check_reports(&empty_folder(folder).unwrap()).unwrap();
+        check_reports(&empty_folder(&folder).unwrap()).unwrap();
     }
 
     #[test]
     fn sanitizer_keeps_the_users_settings() {
-        let set = |name: &str| (name == "TSAN_OPTIONS").then(|| "history_size=7".to_owned());
-        let of = |sanitizer| reporting_to(Path::new("/reports"), sanitizer, set);
-        assert_eq!(
-            of(Sanitizer::Thread),
-            ("TSAN_OPTIONS", "history_size=7:log_path=/reports/report".to_owned())
-        );
-        assert_eq!(of(Sanitizer::Address), ("ASAN_OPTIONS", "log_path=/reports/report".to_owned()));
+        let folder = Path::new("/reports");
+        assert_eq!(reporting_to(folder, None), "log_path=/reports/report");
+        let own = Some("history_size=7".to_owned());
+        assert_eq!(reporting_to(folder, own), "history_size=7:log_path=/reports/report");
     }
 }
