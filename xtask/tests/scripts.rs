@@ -92,14 +92,11 @@ fn missing_package_leaves_the_others_installed() {
     let folder = tempfile::tempdir().unwrap();
     // An apt-get that knows all packages but one.
     let apt = "case \" $* \" in *' install '*' gone '*) exit 100 ;; *) echo \"$*\" >> installed ;; esac";
-    let commands = format!(
-        "mkdir bin; printf '#!/bin/sh\\n%s\\n' \"$1\" > bin/apt-get; chmod +x bin/apt-get; PATH=$PWD/bin:$PATH; \
-         exec bash -euc \"$2\""
-    );
     let functions = ["install_tools", "apt_install"].map(function).join("\n");
     let install = format!("tools=(sh:dash no-such-a:gone no-such-b:there)\n{functions}\ninstall_tools");
-    let script = format!("cd \"$0\"; {commands}");
-    let arguments = ["-c", &script, folder.path().to_str().unwrap(), apt, &install];
+    let script = "cd \"$0\"; mkdir bin; printf '#!/bin/sh\\n%s\\n' \"$1\" > bin/apt-get; chmod +x bin/apt-get; \
+                  PATH=$PWD/bin:$PATH exec bash -euc \"$2\"";
+    let arguments = ["-c", script, folder.path().to_str().unwrap(), apt, &install];
     let output = run(Program::new("sh").arguments(arguments));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.exit.status.success() && said.contains("could not install gone: "), "{said}");
