@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use experiment::{Claim, Experiment, Measure, Named, Selection, Terms};
 use record::experiment::{Form, RunDirectory, ServerRecord, TrialRecord, Unit, Value};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use statistics::{Bounds, ERROR_MAX, MaybeInfinite, Sample, corrected_for_many};
 
 use super::measure::{Found, measure, uncertainty_of_capacities};
@@ -126,7 +126,7 @@ pub struct Judged {
     /// The number; absent without a measurement. An infinite ratio is null in JSON, and has an interval.
     pub measured: Option<f64>,
     /// The interval of the number, with `confidence`. An infinite end is null in JSON.
-    #[serde(default, deserialize_with = "ends")]
+    #[serde(default, deserialize_with = "statistics::read_ends")]
     pub interval: Option<[MaybeInfinite; 2]>,
     /// The greatest probability that the interval holds the truth, from 0 to 0.95.
     pub confidence: f64,
@@ -150,12 +150,6 @@ pub struct Judged {
     pub because: String,
     /// A further remark, a phrase; may be empty.
     pub note: String,
-}
-
-/// Reads an interval, of which only ratios have infinite ends.
-fn ends<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[f64; 2]>, D::Error> {
-    let written: Option<[Option<f64>; 2]> = Deserialize::deserialize(from)?;
-    Ok(written.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
 }
 
 impl Judged {

@@ -50,13 +50,22 @@ pub use slope::{log_slope, log_slope_through};
 pub use spread::Spread;
 pub use student::exceeded_with;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The probability that an interval leaves out at each end.
 const TAIL: f64 = 0.025;
 
 /// A number that may be infinite. JSON has no infinity: serde writes null for it.
 pub type MaybeInfinite = f64;
+
+/// Reads the ends of an interval that serde wrote. A null stands for infinity, because only ratios have infinite ends.
+///
+/// # Errors
+/// What is written is neither null nor two numbers, each of which may be null.
+pub fn read_ends<'de, D: Deserializer<'de>>(from: D) -> Result<Option<[MaybeInfinite; 2]>, D::Error> {
+    let written: Option<[Option<f64>; 2]> = Deserialize::deserialize(from)?;
+    Ok(written.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
+}
 
 /// An interval with 95 % confidence. An infinite end is null in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
