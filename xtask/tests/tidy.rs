@@ -27,12 +27,12 @@ const USE_THEIR_LIST_MOST: usize = 4;
 /// The most lines of code without comments and tests.
 const BUDGETS: [(&str, usize); 7] = [
     ("analysis", 1_800),
-    ("inrush", 8_000),
+    ("inrush", 8_300),
     ("lab", 2_700),
     ("load", 11_600),
     ("report", 3_750),
     ("server", 16_500),
-    ("xtask", 3_900),
+    ("xtask", 3_950),
 ];
 
 /// Compares the places that break a rule with the places that may.
