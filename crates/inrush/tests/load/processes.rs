@@ -34,7 +34,9 @@ pub fn server() -> SocketAddr {
 
 fn result(flags: &[&str]) -> Value {
     let url = format!("http://{}/", server());
-    let short = ["load", &url, "--rate=400", "--duration=500ms", "--warmup=300ms", "--output=json"];
+    // One request each 2.5 ms, the last long before the run ends, so that the end interrupts none.
+    let arrivals = ["--warmup=299ms", "--duration=1s", "--arrivals=steps:400x799ms,0x1h"];
+    let short = [&["load", &url, "--output=json"], &arrivals[..]].concat();
     // On a busy machine the generator is late, which changes the exit code but not the ledger.
     let program =
         Command::new(env!("CARGO_BIN_EXE_inrush")).args(short).args(flags).timeout(PATIENCE).assert();
@@ -46,14 +48,14 @@ fn result(flags: &[&str]) -> Value {
 
 #[test]
 fn their_books_are_one() {
-    let result =
-        result(&["--processes=3", "--population=idle:10", "--arrivals=constant", "--connect-timeout=5s"]);
+    let result = result(&["--processes=3", "--population=idle:10", "--connect-timeout=5s"]);
     assert_eq!(result["offered"], 200, "{result:#}");
     // A stalled machine may leave some requests without time.
     let of = |outcome: &str| result["outcomes"][outcome].as_u64().unwrap();
-    assert_eq!(of("ok") + of("no_time") + result["in_flight_at_end"].as_u64().unwrap(), 200);
+    assert_eq!((of("ok") + of("no_time"), &result["in_flight_at_end"]), (200, &0.into()), "{result:#}");
+    assert!(of("ok") > 0, "{result:#}");
     assert_eq!(result["latency_intended_ns"]["count"], result["outcomes"]["ok"]);
-    assert_eq!(result["lateness_ns"]["count"], 200);
+    assert_eq!(result["lateness_ns"]["count"], 200 - of("no_time"));
     let idle = &result["populations"]["idle:10"];
     assert_eq!((&idle["clients"], &idle["offered"]), (&Value::from(10), &Value::from(10)), "{idle:#}");
     assert_eq!(idle["open_at_end"], 10);
