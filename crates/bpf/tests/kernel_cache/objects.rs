@@ -154,8 +154,7 @@ fn full_connection_table_leaves_the_rest_to_server() {
         client.receive();
         std::mem::forget(server);
     }
-    assert!(refused > 0);
-    assert_eq!(fixture.cache.totals().no_room, refused);
+    assert_eq!((refused, fixture.cache.totals().no_room), (2, 2), "the table has room for 100");
 }
 
 #[test]
