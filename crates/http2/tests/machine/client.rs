@@ -290,19 +290,40 @@ fn mistakes_on_a_connection_end_the_connection() {
     assert_eq!(code_for(&[frame(1, 5, 1, &[0xff; 8])]), 9, "an index that does not exist");
 }
 
+/// Receives one frame after another until the connection ends for the flood. Returns the number of the last frame.
+#[track_caller]
+fn frames_of_flood(next: impl Fn(usize) -> Vec<u8>) -> usize {
+    /// The last answer, of at most 17 bytes, and GOAWAY.
+    const BEYOND_LIMIT: usize = 17 + 17;
+    let mut client = Client::with_streams(2);
+    for number in 1..100_000 {
+        let taken = client.receive(&next(number));
+        let waiting = client.connection.output().len();
+        assert!(waiting <= limits::CLIENT_OUTPUT_BYTES + BEYOND_LIMIT, "{waiting} bytes at frame {number}");
+        if taken.is_err() {
+            let frames = client.frames_sent();
+            let (kind, .., payload) = frames.last().unwrap();
+            assert_eq!((taken, *kind, payload[7]), (Err(Broken::Mistake), 7, 11));
+            return number;
+        }
+    }
+    panic!("every frame was taken");
+}
+
 #[test]
 fn floods_are_cut_off_with_little_memory() {
-    let empty = || frame(9, 0, 1, &[]);
-    let continued: Vec<Vec<u8>> =
-        [frame(1, 0, 1, &[])].into_iter().chain((0..100).map(|_| empty())).collect();
-    assert_eq!(code_for(&continued), 11, "CONTINUATION without end");
-    let large = || frame(9, 0, 1, &[0; limits::FRAME_BYTES]);
-    assert_eq!(code_for(&[frame(1, 0, 1, &[]), large(), large(), large(), large(), large()]), 11);
-    let pings: Vec<Vec<u8>> = (0..10_000).map(|_| frame(6, 0, 0, &[0; 8])).collect();
-    assert_eq!(code_for(&pings), 11, "PING without end");
-    let settings: Vec<Vec<u8>> = (0..20_000).map(|_| frame(4, 0, 0, &[])).collect();
-    assert_eq!(code_for(&settings), 11, "SETTINGS without end");
-    // A field of 4000 bytes in the table, named 16000 times.
+    let parts_of_block = |payload: &'static [u8]| {
+        frames_of_flood(move |number| frame(if number == 1 { 1 } else { 9 }, 0, 1, payload))
+    };
+    assert_eq!(parts_of_block(&[]), 1 + limits::CONTINUATIONS as usize + 1, "CONTINUATION without end");
+    // The client keeps the bytes of an incomplete block.
+    let kept = limits::RESPONSE_HEAD_BYTES / limits::FRAME_BYTES;
+    assert_eq!(parts_of_block(&[0; limits::FRAME_BYTES]), kept + 1);
+    // Answers of 17 and 9 bytes, which the server does not read.
+    let answers = |bytes: usize| limits::CLIENT_OUTPUT_BYTES / bytes;
+    assert_eq!(frames_of_flood(|_| frame(6, 0, 0, &[0; 8])), answers(17) + 1, "PING without end");
+    assert_eq!(frames_of_flood(|_| frame(4, 0, 0, &[])), answers(9) + 1, "SETTINGS without end");
+    // A field of 4000 bytes in the table, named 12000 times.
     let mut bomb = [&block(&OK)[..], &[0x40, 1, b'a', 0x7f, 0x81, 0x1e], &[b'x'; 4000]].concat();
     bomb.extend([0xbe; 12_000]);
     spoils_the_stream(&[frame(1, 4, 1, &bomb)]);
