@@ -149,12 +149,9 @@ fn faulty_link_corrupts_no_byte_and_leaks_nothing() {
         let mut share = |most: f64| rng.random::<f64>() * most;
         let conditions = Conditions { lost: share(0.3), doubled: share(0.3), reordered: share(0.5) };
         let outcomes = simulate(seed, conditions, 0);
-        let bad = outcomes.iter().filter(|outcome| **outcome != Outcome::Complete);
-        // Only failures that a lossy link can cause.
-        for outcome in bad {
-            let expected = [Outcome::Failed(Failure::TimedOut), Outcome::Failed(Failure::Reset)];
-            assert!(expected.contains(outcome), "seed {seed}, {conditions:?}: {outcomes:?}");
-        }
+        // A segment is repeated so often that a loss of 30 % each way ends no connection.
+        let all_complete = outcomes.iter().all(|outcome| *outcome == Outcome::Complete);
+        assert!(all_complete, "seed {seed}, {conditions:?}: {outcomes:?}");
     }
 }
 
