@@ -2,24 +2,30 @@
 
 use std::collections::VecDeque;
 
+use base::Nanos;
 use http_semantics::server::Wants;
 
 use crate::support::{self, Peer, block, fields, frame, get};
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Sends frames until the connection ends; fails if more than `most` are needed.
+/// Sends frames, numbered from 0, to a peer. Asserts that it takes all before the one with the number `last`, which ends
+/// the connection.
 #[track_caller]
-fn flood(most: u32, mut next: impl FnMut(u32) -> Vec<u8>) -> http2::Counts {
-    let mut peer = Peer::new();
-    for number in 0..=most {
+fn flood_peer(peer: &mut Peer, last: u32, mut next: impl FnMut(u32) -> Vec<u8>) {
+    for number in 0..=last {
         peer.receive(&next(number));
-        if let Some(code) = Peer::goaway(&peer.frames()) {
-            assert_eq!(code, ENHANCE_YOUR_CALM);
-            return peer.counts;
-        }
+        let expected = (number == last).then_some(ENHANCE_YOUR_CALM);
+        assert_eq!(Peer::goaway(&peer.frames()), expected, "frame {number}");
     }
-    panic!("{most} frames were taken");
+}
+
+/// Sends frames as [`flood_peer`] does on a new connection, and returns its counters.
+#[track_caller]
+fn flood(last: u32, next: impl FnMut(u32) -> Vec<u8>) -> http2::Counts {
+    let mut peer = Peer::new();
+    flood_peer(&mut peer, last, next);
+    peer.counts
 }
 
 #[test]
@@ -39,7 +45,7 @@ fn cve_2024_27316_continuation() {
     let first = frame(1, 0, 1, &block(&fields("GET", "/")));
     let counts = flood(9, |number| if number == 0 { first.clone() } else { frame(9, 0, 1, b"") });
     assert_eq!(counts.http2_limit_header_block, 1);
-    let long = flood(3, |number| frame(if number == 0 { 1 } else { 9 }, 0, 1, &[0; 16_384]));
+    let long = flood(2, |number| frame(if number == 0 { 1 } else { 9 }, 0, 1, &[0; 16_384]));
     assert_eq!(long.http2_limit_header_block, 1);
 }
 
@@ -49,8 +55,19 @@ fn cve_2019_9512_pings() {
 }
 
 #[test]
+fn second_after_a_burst_allows_the_rate_once_more() {
+    let ping = || frame(6, 0, 0, &[0; 8]);
+    let mut peer = Peer::new();
+    (0..100).for_each(|_| peer.receive(&ping()));
+    peer.now += Nanos::SECOND;
+    flood_peer(&mut peer, 10, |_| ping());
+    assert_eq!(peer.counts.http2_limit_pings, 1);
+}
+
+#[test]
 fn cve_2019_9515_settings() {
-    assert_eq!(flood(32, |_| frame(4, 0, 0, &[])).http2_limit_settings, 1);
+    // The SETTINGS at the beginning count.
+    assert_eq!(flood(31, |_| frame(4, 0, 0, &[])).http2_limit_settings, 1);
 }
 
 #[test]
@@ -64,7 +81,7 @@ fn cve_2019_9518_empty_frames() {
 fn cve_2019_9511_small_windows() {
     let small = [frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]), get(1, "/bytes/100000")].concat();
     let more = frame(8, 0, 1, &1_u32.to_be_bytes());
-    let counts = flood(1100, |number| if number == 0 { small.clone() } else { more.clone() });
+    let counts = flood(1001, |number| if number == 0 { small.clone() } else { more.clone() });
     assert_eq!(counts.http2_limit_window_updates, 1);
 }
 
