@@ -147,7 +147,8 @@ fn unknown_options_are_skipped_broken_ones_refused() {
 #[test]
 fn a_neighbour_answers_a_question() {
     let (ours, theirs) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    for (us, them) in [("10.94.0.1", "10.0.0.1"), ("fd94::7", "fd91::1")] {
+    // The option of a solicitation is not read, because the asker's address is in the Ethernet header, too.
+    for (us, them, unread) in [("10.94.0.1", "10.0.0.1", 0), ("fd94::7", "fd91::1", 8)] {
         let (us, them): (IpAddr, IpAddr) = (us.parse().unwrap(), them.parse().unwrap());
         let asked = question((us, ours), them);
         let Frame::Question { target, asker } = ethernet::read(&asked) else { panic!("{asked:?}") };
@@ -155,10 +156,11 @@ fn a_neighbour_answers_a_question() {
         let answered = answer(target, theirs, asker);
         assert_eq!(ethernet::read(&answered), Frame::Neighbour(them, theirs));
         assert_eq!(answered[..6], ours);
-        for length in 0..asked.len() {
-            // A truncated question is not a question, and causes no other error.
-            let cut = ethernet::read(&asked[..length]);
-            assert!(!matches!(cut, Frame::Neighbour(..)), "{cut:?}");
+        for frame in [&asked, &answered] {
+            for length in 0..frame.len() - unread {
+                let cut = ethernet::read(&frame[..length]);
+                assert!(!matches!(cut, Frame::Question { .. } | Frame::Neighbour(..)), "{length}: {cut:?}");
+            }
         }
     }
     let group = question(("fd94::7".parse().unwrap(), ours), "fd91::a1:b2c3".parse().unwrap());
