@@ -5,12 +5,22 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use base::{Clock, Nanos, RealClock};
 use serde_json::Value;
 
 use super::{refused, written};
 
+/// A request as the recording server has heard it.
+struct Heard {
+    /// Method and target.
+    line: String,
+    /// The time since the server's start.
+    at: Nanos,
+}
+
 /// Answers one request on each connection and hands on its first line. Returns its address.
-fn recording_server() -> (String, Receiver<String>) {
+fn recording_server() -> (String, Receiver<Heard>) {
+    let (clock, began) = (RealClock::new(), RealClock::new().now());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (tell, heard) = channel();
@@ -21,14 +31,17 @@ fn recording_server() -> (String, Receiver<String>) {
             // The head ends with an empty line; the requests of these tests have no content.
             lines.map_while(Result::ok).find(String::is_empty);
             let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let _ = tell.send(first);
+            let line = first.trim_end_matches(" HTTP/1.1").to_owned();
+            let _ = tell.send(Heard { line, at: clock.now().saturating_sub(began) });
         }
     });
     (address, heard)
 }
 
-/// Runs the requests of a file, and returns the result and the requests that the server has heard.
-fn replayed(name: &str, text_for: impl FnOnce(&str) -> String) -> (Value, Vec<String>) {
+/// Runs the requests of a file, and asserts that the server has heard these, none before its time since the run's start.
+/// Returns the result.
+#[track_caller]
+fn replay(name: &str, text_for: impl FnOnce(&str) -> String, expected: &[(&str, Nanos)]) -> Value {
     let (address, heard) = recording_server();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
@@ -36,8 +49,14 @@ fn replayed(name: &str, text_for: impl FnOnce(&str) -> String) -> (Value, Vec<St
     let url = format!("http://{address}/");
     let fixed = ["--warmup=0", "--duration=3s", "--output=json", "--connect-timeout=5s"];
     let run = [&["load", &url, "--requests", file.to_str().unwrap()][..], &fixed].concat();
-    let result = serde_json::from_slice(&written(&run)).unwrap();
-    (result, heard.try_iter().map(|line| line.trim_end_matches(" HTTP/1.1").to_owned()).collect())
+    let result: Value = serde_json::from_slice(&written(&run)).unwrap();
+    let heard: Vec<Heard> = heard.try_iter().collect();
+    let lines: Vec<&str> = heard.iter().map(|heard| &*heard.line).collect();
+    assert_eq!(lines, expected.iter().map(|(line, _)| *line).collect::<Vec<_>>());
+    for (Heard { line, at }, (_, due)) in heard.iter().zip(expected) {
+        assert!(at >= due, "{line} came {at} after the server's start, and is due {due} after the run's");
+    }
+    result
 }
 
 #[test]
@@ -45,8 +64,9 @@ fn requests_with_times_are_made_at_them() {
     let lines = r#"{"path": "/late", "at": 101.5}
 {"path": "/first", "at": 100}
 {"path": "/second?{{counter}}", "at": 100.75}"#;
-    let (result, heard) = replayed("requests.jsonl", |_| lines.to_owned());
-    assert_eq!(heard, ["GET /first", "GET /second?1", "GET /late"]);
+    let expected = [("GET /first", 0), ("GET /second?1", 750), ("GET /late", 1500)];
+    let expected = expected.map(|(line, due_ms)| (line, Nanos::from_millis(due_ms)));
+    let result = replay("requests.jsonl", |_| lines.to_owned(), &expected);
     assert_eq!((&result["offered"], &result["outcomes"]["ok"]), (&3.into(), &3.into()), "{result:#}");
     let arrivals = result["manifest"]["config"]["arrivals"].as_str().unwrap();
     assert!(arrivals.starts_with("replay:") && arrivals.ends_with("/requests.jsonl"), "{arrivals}");
@@ -54,7 +74,8 @@ fn requests_with_times_are_made_at_them() {
 
 #[test]
 fn entries_of_an_archive_are_made_at_their_times() {
-    let (result, heard) = replayed("page.har", |address| {
+    let expected = [("GET /index.html?a=b", Nanos::ZERO), ("HEAD /style.css", Nanos::from_millis(1250))];
+    let archive = |address: &str| {
         let entry = |time: &str, method: &str, url: &str| {
             let request = serde_json::json!({"method": method, "url": url, "headers": [{"name": "Host", "value": "h"}]});
             serde_json::json!({"startedDateTime": format!("2026-01-01T10:00:{time}Z"), "request": request})
@@ -65,8 +86,8 @@ fn entries_of_an_archive_are_made_at_their_times() {
             entry("00.5", "GET", "http://cdn.example.org/font"),
         ];
         serde_json::json!({"log": {"entries": entries}}).to_string()
-    });
-    assert_eq!(heard, ["GET /index.html?a=b", "HEAD /style.css"]);
+    };
+    let result = replay("page.har", archive, &expected);
     assert_eq!(result["offered"], 2, "{result:#}");
 }
 
@@ -76,8 +97,8 @@ fn lines_of_a_log_are_made_at_their_times() {
         format!("::1 - - [10/Oct/2000:13:55:{second} -0700] \"{request} HTTP/1.1\" 200 5 \"-\" \"curl\"\n")
     };
     let log = line(37, "GET /b") + &line(36, "GET /a?x=1") + &line(37, "POST /c");
-    let (result, heard) = replayed("access.log", |_| log);
-    assert_eq!(heard, ["GET /a?x=1", "GET /b"]);
+    let expected = [("GET /a?x=1", Nanos::ZERO), ("GET /b", Nanos::SECOND)];
+    let result = replay("access.log", |_| log, &expected);
     assert_eq!(result["offered"], 2, "{result:#}");
 }
 
