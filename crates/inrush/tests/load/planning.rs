@@ -1,5 +1,8 @@
 //! `inrush load --dry-run`: a description of the run, made without a server.
 
+use std::io::ErrorKind;
+use std::net::TcpListener;
+
 use serde_json::Value;
 
 use super::{inrush, refused, said};
@@ -9,7 +12,11 @@ use crate::schema::obeys_schema;
 const URL: &str = "http://127.0.0.1:9/";
 
 fn plan(flags: &[&str]) -> (String, String) {
-    let run = inrush(&[&["load", URL, "--dry-run"], flags].concat(), 0);
+    plan_for(URL, flags)
+}
+
+fn plan_for(url: &str, flags: &[&str]) -> (String, String) {
+    let run = inrush(&[&["load", url, "--dry-run"], flags].concat(), 0);
     (String::from_utf8(run.get_output().stdout.clone()).unwrap(), said(&run))
 }
 
@@ -40,10 +47,16 @@ fn spike_is_three_steps() {
 
 #[test]
 fn the_plan_is_told_and_nothing_is_sent() {
-    let (out, said) = plan(&["--rate=2k", "--duration=10s", "--population=idle:500"]);
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    target.set_nonblocking(true).unwrap();
+    let address = target.local_addr().unwrap();
+    let flags = ["--rate=2k", "--duration=10s", "--population=idle:500"];
+    let (out, said) = plan_for(&format!("http://{address}/"), &flags);
     assert_eq!(said, "");
+    let told = format!("nothing was sent; this run would go to {address}");
+    assert_eq!(target.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "no connection");
     for part in [
-        "nothing was sent; this run would go to 127.0.0.1:9",
+        told.as_str(),
         "2000/s on average, 2000/s at most over a second",
         "about 20000 measured, 30000 in all",
         "1050 connects pending at once (D), 500 clients of populations",
