@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::architectures::on_every_architecture;
 use super::sites::check;
 use super::tls::{Identity, installed};
-use crate::common::{Client, Files, PATIENCE, Response, Server, pattern, send};
+use crate::common::{Client, Files, PATIENCE, Response, Server, eventually, pattern, send};
 
 /// A folder for each of two hosts, each in a place of its own beside the default host's, as confinement sees it.
 pub struct Hosts {
@@ -28,13 +28,18 @@ impl Hosts {
         hosts
     }
 
-    /// Writes the config file, with further lines for each host.
+    /// Writes the config file, with further lines for each host. Returns the flag that names it.
     pub fn config(&self, one: &str, two: &str) -> String {
+        self.config_with("", "'two.test'", one, two)
+    }
+
+    /// Writes the config file, with lines outside the hosts, and other names for the second host.
+    fn config_with(&self, outside: &str, names_of_two: &str, one: &str, two: &str) -> String {
         let host = |names: &str, files: &Files, lines: &str| {
             format!("[[host]]\nnames = [{names}]\nroot = {:?}\n{lines}\n", files.root())
         };
-        let text =
-            [host("'one.test', '*.one.test'", &self.one, one), host("'two.test'", &self.two, two)].concat();
+        let hosts = host("'one.test', '*.one.test'", &self.one, one) + &host(names_of_two, &self.two, two);
+        let text = format!("{outside}\n{hosts}");
         let (path, newest) = (self.default.beside("inrush.toml"), self.default.beside("newest.toml"));
         fs::write(&newest, text).unwrap();
         fs::rename(newest, &path).unwrap();
@@ -246,6 +251,15 @@ fn names_without_a_certificate_are_named() {
     assert!(shown.contains(&format!("\nwarning: {warning}\n")), "{shown}");
 }
 
+/// Replaces the folder of one.test, and waits until it is served on a connection. Its host has looked at its rules at the same
+/// time.
+fn await_next_look(client: &mut Client, one: &Files) {
+    fs::rename(one.root(), one.beside("old")).unwrap();
+    fs::create_dir_all(one.path("/folder")).unwrap();
+    one.write("/name", "newer");
+    eventually("the new folder", || ask(client, "one.test", "/name").body == b"newer");
+}
+
 #[test]
 fn signal_changes_rules_of_a_host_and_not_its_names() {
     for flags in [&["--arch=per-core", "--workers=2"][..], &["--arch=mp", "--workers=3"], &["--arch=amped"]] {
@@ -275,7 +289,27 @@ fn signal_changes_rules_of_a_host_and_not_its_names() {
         hosts.config("redirect = '/old /third'\ncache-memory = '1MiB'", "redirect = '/old /other'");
         server.signal(Signal::HUP);
         assert_eq!(server.says(), "inrush: needs a restart: host one.test\n");
-        assert_ne!(location(&server, "one.test").as_deref(), Some("/third"));
+        // A change of other rules shows when the configuration has been read.
+        hosts.config_with(
+            "redirect = '/old /default'",
+            "'two.test', 'new.test'",
+            "redirect = '/old /third'\ncache-memory = '1MiB'",
+            "redirect = '/old /third'",
+        );
+        server.signal(Signal::HUP);
+        assert_eq!(server.says(), "inrush: changed: redirect\n");
+        assert_eq!(server.says(), "inrush: needs a restart: host one.test, host two.test\n");
+        let mut client = server.client();
+        // A worker reads the configuration between two connections.
+        server.eventually_of("the new rules", |server| {
+            client = server.client();
+            ask(&mut client, "unknown", "/old").field("Location") == Some("/default")
+        });
+        await_next_look(&mut client, &hosts.one);
+        assert_eq!(ask(&mut client, "one.test", "/old").field("Location"), Some("/second"));
+        assert_ne!(ask(&mut client, "two.test", "/old").field("Location"), Some("/third"));
+        assert_eq!(ask(&mut client, "new.test", "/name").text(), "default");
+        drop(client);
         server.stop_well();
     }
 }
@@ -287,14 +321,28 @@ fn change_that_needs_a_restart_changes_nothing() {
     let host = format!("[[host]]\nnames = [\"one.test\"]\nroot = \"{}\"\n", files.root().display());
     std::fs::write(&path, &host).unwrap();
     let mut server = Server::start_without_root(&[&format!("--config={}", path.display())]);
-    let own_root = format!("root = \"{}\"\nlisting = true\n{host}", files.root().display());
+    let mut client = server.client();
+    for host in ["one.test", "unknown"] {
+        assert_eq!(ask(&mut client, host, "/folder/").status, 404, "{host}");
+    }
+    let other = Files::new();
+    other.write("/name", "other");
+    let own_root = format!("root = \"{}\"\nlisting = true\n{host}", other.root().display());
     let newest = files.beside("newest.toml");
     std::fs::write(&newest, own_root).unwrap();
     std::fs::rename(&newest, &path).unwrap();
-    server.signal(Signal::HUP);
-    let said = server.says();
-    assert!(said.starts_with("inrush: the configuration stays as it was: "), "{said}");
-    assert_eq!(get(&server, "one.test", Files::SMALL.0).status, 200);
+    // The second answer shows that the first reading is over.
+    for _ in 0..2 {
+        server.signal(Signal::HUP);
+        let said = server.says();
+        assert!(said.starts_with("inrush: the configuration stays as it was: "), "{said}");
+    }
+    await_next_look(&mut client, &files);
+    for host in ["one.test", "unknown"] {
+        assert_eq!(ask(&mut client, host, "/folder/").status, 404, "{host}");
+        assert_eq!(ask(&mut client, host, "/name").text(), "newer", "{host}");
+    }
+    drop(client);
     server.stop_well();
 }
 
