@@ -21,10 +21,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::owner;
 
-/// The period of the quota. It is short beside every measured latency. The kernel's smallest quota of 1 ms is a
-/// twentieth of it.
+/// The period of the quota, which is short beside every measured latency. A bound whose quota the kernel would refuse
+/// in it has a longer period.
 const PERIOD_US: u64 = 20_000;
-/// The kernel's smallest quota.
+/// The kernel's smallest quota: a twentieth of the period.
 const QUOTA_US_MIN: u64 = 1_000;
 /// The controllers of all bounds.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "blkio", "io"];
@@ -73,14 +73,14 @@ impl Bound {
 
     /// The files of a group that set the bound, with their contents.
     fn settings(self, hierarchy: &Hierarchy) -> Vec<(&'static str, String)> {
-        let quota = |cores: f64| ((cores * PERIOD_US as f64).round() as u64).max(QUOTA_US_MIN);
         match (self, hierarchy) {
-            (Bound::Cores(cores), Hierarchy::One(_)) => vec![
-                ("cpu.cfs_period_us", PERIOD_US.to_string()),
-                ("cpu.cfs_quota_us", quota(cores).to_string()),
-            ],
+            (Bound::Cores(cores), Hierarchy::One(_)) => {
+                let (quota, period) = quota_and_period_us(cores);
+                vec![("cpu.cfs_period_us", period.to_string()), ("cpu.cfs_quota_us", quota.to_string())]
+            }
             (Bound::Cores(cores), Hierarchy::Two(_)) => {
-                vec![("cpu.max", format!("{} {PERIOD_US}", quota(cores)))]
+                let (quota, period) = quota_and_period_us(cores);
+                vec![("cpu.max", format!("{quota} {period}"))]
             }
             (Bound::Memory(most), Hierarchy::One(_)) => vec![("memory.limit_in_bytes", most.0.to_string())],
             (Bound::Memory(most), Hierarchy::Two(_)) => vec![("memory.max", most.0.to_string())],
@@ -92,6 +92,12 @@ impl Bound {
             }
         }
     }
+}
+
+/// Returns the CPU time of a number of CPUs and the period in which it may be used, in microseconds.
+fn quota_and_period_us(cores: f64) -> (u64, u64) {
+    let period = (QUOTA_US_MIN as f64 / cores).max(PERIOD_US as f64).round();
+    ((cores * period).round() as u64, period as u64)
 }
 
 impl Hierarchy {
@@ -236,6 +242,24 @@ mod tests {
         assert_eq!(found("cpu"), Some(Hierarchy::One("/sys/fs/cgroup/cpu,cpuacct".into())));
         assert_eq!(found("memory"), Some(Hierarchy::Two("/sys/fs/cgroup".into())));
         assert_eq!(Hierarchy::among(two, "cpu", |_| false), None);
+    }
+
+    #[test]
+    fn cores_become_a_quota_in_each_version() {
+        let of = |cores, hierarchy| Bound::Cores(cores).settings(&hierarchy);
+        let (one, two) = (Hierarchy::One(PathBuf::new()), Hierarchy::Two(PathBuf::new()));
+        assert_eq!(of(0.5, two.clone()), [("cpu.max", "10000 20000".to_owned())]);
+        let pair = [("cpu.cfs_period_us", "20000".to_owned()), ("cpu.cfs_quota_us", "10000".to_owned())];
+        assert_eq!(of(0.5, one), pair);
+        assert_eq!(of(2.0, two), [("cpu.max", "40000 20000".to_owned())]);
+    }
+
+    #[test]
+    fn few_cores_have_the_least_quota_in_a_long_period() {
+        let of = |cores| Bound::Cores(cores).settings(&Hierarchy::Two(PathBuf::new())).remove(0).1;
+        assert_eq!(of(0.05), "1000 20000");
+        assert_eq!(of(0.01), "1000 100000", "an experiment's least number of cores");
+        assert_eq!(of(0.03), "1000 33333");
     }
 
     #[test]
