@@ -61,6 +61,23 @@ mod tests {
         assert!(found.is_empty());
     }
 
+    #[test]
+    fn each_group_and_each_item_comes_first_at_times() {
+        let groups = [0, 1, 2].map(|group| [0, 1, 2].map(|item| (group, item)).to_vec());
+        let (mut first_groups, mut first_items) = ([0; 3], [[0; 3]; 3]);
+        for seed in 0..100 {
+            let order = mirrored(&groups, 1, &mut Seed(seed).rng());
+            first_groups[order[0].1.0] += 1;
+            for of_group in order.chunks(3) {
+                let (_, (group, item)) = of_group[0];
+                first_items[group][item] += 1;
+            }
+        }
+        for times in first_items.as_flattened().iter().chain(&first_groups) {
+            assert!(*times >= 15, "{first_groups:?} {first_items:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn mirrored_order_has_each_item_and_an_even_drift(

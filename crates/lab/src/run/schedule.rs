@@ -268,6 +268,13 @@ load = [{{ name = "l", rate = "{{x}} x capacity" }}, {{ name = "fixed", rate = "
     }
 
     #[test]
+    fn another_seed_gives_another_order() {
+        let [one, other] = [1, 2].map(|seed| schedule(&experiment(seed, 2, 3)));
+        assert_eq!(one.len(), other.len());
+        assert_ne!(one, other);
+    }
+
+    #[test]
     fn a_budget_makes_trials_shorter_but_not_too_short() {
         let run = RunTime { warmup: Nanos::SECOND, measured: Nanos::from_secs(3) };
         let of = |left, trials| shortened(run, Nanos::from_secs(left), trials, Nanos::SECOND).total();
