@@ -4,4 +4,6 @@
 #[path = "../../crates/lab/tests/support/mod.rs"]
 mod support;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| support::experiment_file_property(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    support::experiment_file_property(data);
+});

@@ -6,4 +6,6 @@
 #[path = "../../crates/load/tests/support/mod.rs"]
 mod support;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| support::requests_file_property(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    support::requests_file_property(data);
+});

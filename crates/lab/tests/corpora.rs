@@ -4,7 +4,13 @@
 mod corpus;
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 #[test]
 fn experiment_file() {
-    corpus::replay("experiment_file", support::experiment_file_property);
+    static PLANNED: AtomicUsize = AtomicUsize::new(0);
+    corpus::replay("experiment_file", |data| {
+        PLANNED.fetch_add(support::experiment_file_property(data).into(), Ordering::Relaxed);
+    });
+    assert!(PLANNED.load(Ordering::Relaxed) >= 8, "only {PLANNED:?} files lead to a plan");
 }

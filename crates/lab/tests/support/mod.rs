@@ -5,17 +5,17 @@ use lab::run::schedule::{estimate, schedule};
 use record::experiment::Form;
 
 /// Whatever a file says, it is refused with its mistakes, or both of its forms can be planned: their trials are bounded,
-/// and an estimate with repeated trials is no shorter than one without.
+/// and an estimate with repeated trials is no shorter than one without. Returns true if they can.
 ///
 /// # Panics
 /// The reader or the plan breaks the property.
-pub fn experiment_file_property(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+pub fn experiment_file_property(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else { return false };
     let experiment = match Experiment::parse(text) {
         Ok(experiment) => experiment,
         Err(mistakes) => {
             assert!(!mistakes.0.is_empty(), "a file is refused without a reason");
-            return;
+            return false;
         }
     };
     for form in [Form::Full, Form::Quick] {
@@ -24,4 +24,5 @@ pub fn experiment_file_property(data: &[u8]) {
         assert_eq!(estimated.trials, schedule(&planned).len());
         assert!(estimated.time <= estimated.at_most, "{} > {}", estimated.time, estimated.at_most);
     }
+    true
 }
