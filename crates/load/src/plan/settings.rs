@@ -86,50 +86,79 @@ impl FromStr for Trust {
 mod tests {
     use std::num::NonZeroU32;
 
-    use base::{Nanos, PerSecond};
+    use base::{Nanos, PerSecond, Seed};
+    use serde_json::Value;
 
     use super::*;
     use crate::plan::choices::tls::{KeyExchange, TlsVersion};
-    use crate::plan::config::{Client, Config, Processes};
+    use crate::plan::config::{Client, Close, Config, Processes};
     use crate::plan::terms::target::addressing::Family;
 
+    /// Every setting that travels, each with a value that is not its default.
     fn config() -> Config {
         let arrivals = "on-off:6,5%,10s".parse().unwrap();
         let client = Client::SClient { rate: PerSecond(2_000.0), arrivals, sockets: "400".parse().unwrap() };
         let mut config = Config::new(vec!["https://server.test/a?b=c".parse().unwrap()], client);
         config.threads = NonZeroU32::new(3).unwrap();
+        (config.duration, config.warmup) = (Nanos::from_secs(40), Nanos::from_secs(7));
+        config.connect_timeout = Nanos::from_millis(600);
+        config.request_timeout = Nanos::from_secs(9);
         config.workload = "specweb99:12".parse().unwrap();
         config.requests_per_connection = Some("2..5".parse().unwrap());
+        config.connections = NonZeroU32::new(6);
         config.streams = NonZeroU32::new(8);
         config.think = Some("0ms..20ms".parse().unwrap());
         config.form.method = Some("PUT".parse().unwrap());
         config.form.fields = vec!["Accept: text/html".parse().unwrap()];
         config.form.body = Some("a=b".parse().unwrap());
+        config.follow = true;
         config.retry = "exponential:10ms,1s,5".parse().unwrap();
         config.expected.status = "200,4xx".parse().unwrap();
+        config.expected.length = Some(12);
         config.expected.digest = Some(format!("sha256:{}", "ab".repeat(32)).parse().unwrap());
         config.expected.deadline = Some(Nanos::from_millis(300));
         config.populations =
             vec!["idle:60,half-request".parse().unwrap(), "slow-read:5,1KiB/s".parse().unwrap()];
         config.tls.trust = Trust::Anybody;
+        config.tls.resume = !config.tls.resume;
         config.addressing.connect_to = vec!["server.test::127.0.0.1:8443".parse().unwrap()];
         config.addressing.resolve = vec!["127.0.0.1:8443:127.0.0.2".parse().unwrap()];
         config.tls.server_name = Some("sni.test".to_owned());
         config.tls.version = Some(TlsVersion::V1_2);
         config.tls.key_exchange = KeyExchange::Classical;
         config.addressing.family = Some(Family::V4);
+        config.seed = Seed(2);
+        config.close = Close::Reset;
+        config.interval = Nanos::from_millis(250);
+        config.own_this_server = true;
         config
+    }
+
+    /// Asserts that a setting, or each of its parts, differs from the other value.
+    fn assert_differs(name: &str, setting: &Value, other: &Value) {
+        match setting.as_object() {
+            Some(parts) => parts.iter().for_each(|(name, part)| assert_differs(name, part, &other[name])),
+            None => assert_ne!(setting, other, "{name} has its default here: a test would not see it lost"),
+        }
     }
 
     #[test]
     fn settings_arrive_as_they_were() {
+        let clients = NonZeroU32::new(9).unwrap();
+        let usual = Config::new(Vec::new(), Client::Closed { clients });
         let sent = Config { processes: Processes::Auto, ..config() };
-        let arrived: Config = serde_json::from_str(&serde_json::to_string(&sent).unwrap()).unwrap();
-        assert_eq!(arrived.describe(), sent.describe());
-        assert_eq!(arrived.threads, sent.threads);
-        let closed = Config { client: Client::Closed { clients: NonZeroU32::new(9).unwrap() }, ..sent };
-        let arrived: Config = serde_json::from_str(&serde_json::to_string(&closed).unwrap()).unwrap();
-        assert_eq!(arrived.describe(), closed.describe());
+        let [text, of_usual] = [&sent, &usual].map(|config| serde_json::to_value(config).unwrap());
+        assert_differs("config", &text, &of_usual);
+        let clients =
+            [Client::Closed { clients }, Client::Pending { connects: clients }, sent.client.clone()];
+        for client in clients {
+            let sent = Config { client, ..sent.clone() };
+            let text = serde_json::to_value(&sent).unwrap();
+            let arrived: Config = serde_json::from_str(&text.to_string()).unwrap();
+            assert_eq!(arrived.describe(), sent.describe());
+            assert_eq!(serde_json::to_value(&arrived).unwrap(), text);
+            assert!(arrived.own_this_server, "no description has it");
+        }
     }
 
     #[test]
