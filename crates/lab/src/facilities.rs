@@ -41,7 +41,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finding_says_what_was_found() {
-        assert!(findings().iter().all(|finding| !finding.found.is_empty()));
+    fn findings_name_the_networks_and_every_peer() {
+        let [networks, peers] = findings().try_into().unwrap();
+        assert_eq!([networks.what, peers.what], ["namespaces", "programs to compare"]);
+        assert!(!networks.found.is_empty());
+        let mut named: Vec<&str> = peers.found.split([',', ';', ':', ' ']).collect();
+        named.retain(|name| PEERS.contains(name));
+        named.sort_unstable();
+        let mut all = PEERS;
+        all.sort_unstable();
+        assert_eq!(named, all, "{}", peers.found);
     }
 }

@@ -56,14 +56,9 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the seed of a repetition. It is the same for all servers and values, so all get the same load.
-    fn seed(&self, repeat: u32) -> Seed {
-        self.experiment.plan.seed.child(&format!("repeat {repeat}"))
-    }
-
     fn herd(&self, order: usize, trial: &mut TrialRecord) -> Result<(), Failure> {
         let point = &self.plan[order].point;
-        let seed = self.seed(trial.repeat);
+        let seed = seed_of_repetition(self.experiment, trial.repeat);
         let arguments = command_lines::herd(&self.experiment.servers[point.server], &point.axes, seed);
         let program = sys::process::Program::new(sys::process::this_program()?).arguments(arguments);
         // The herd's waiters need all CPUs. This process is pinned to the client's, and a child would inherit
@@ -89,7 +84,8 @@ impl Run<'_> {
 
     fn load(&mut self, order: usize, time: RunTime, trial: &mut TrialRecord) -> Result<(), Failure> {
         let point = self.plan[order].point.clone();
-        let place = Place { axes: &point.axes, seed: self.seed(trial.repeat) };
+        let seed = seed_of_repetition(self.experiment, trial.repeat);
+        let place = Place { axes: &point.axes, seed };
         let mut test_bed = self.test_bed(point.server, place)?;
         let load = &self.experiment.loads[point.load.expect("a server that serves has a load")];
         let offer = command_lines::Offer {
@@ -215,6 +211,11 @@ impl Run<'_> {
     }
 }
 
+/// Returns the seed of a repetition. It is the same for all servers and values, so all get the same load.
+fn seed_of_repetition(experiment: &Experiment, repeat: u32) -> Seed {
+    experiment.plan.seed.child(&format!("repeat {repeat}"))
+}
+
 /// Describes a client that is too unlike the one of the file for a verdict. AF_XDP has no substitute. Kernel sockets
 /// may stand for TUN, unless a claim compares the load with another that would then have the same client.
 fn other_client(experiment: &Experiment, point: &PlanPoint, topology: &Topology) -> Option<String> {
@@ -261,6 +262,19 @@ impl From<std::io::Error> for Failure {
 mod tests {
     use super::*;
     use stage::topology::TopologyOptions;
+
+    #[test]
+    fn each_repetition_has_a_seed_of_its_own() {
+        let text = |seed| {
+            format!(
+                "title = 't'\nplan = {{ seed = {seed} }}\nserver = [{{ name = 's' }}]\nload = [{{ name = 'l', rate = '9' }}]"
+            )
+        };
+        let seed = |of_plan, repeat| seed_of_repetition(&Experiment::parse(&text(of_plan)).unwrap(), repeat);
+        assert_eq!(seed(1, 1), seed(1, 1), "attempts of one repetition get the same load");
+        assert_ne!(seed(1, 0), seed(1, 1));
+        assert_ne!(seed(1, 0), seed(2, 0));
+    }
 
     /// Describes the client of the second load over loopback, where every connection is a kernel socket.
     fn over_loopback(asked: &str, claim: &str) -> Option<String> {
