@@ -30,21 +30,25 @@ pub fn quantity(experiment: &Experiment, name: &str) -> Quantity {
     Quantity { title, unit }
 }
 
+/// The names of metrics of which more is better.
+const BETTER: [&str; 5] = ["replies_per_s", "goodput_per_s", "capacity_per_s", "good_share", "fairness"];
+
+/// The beginnings of the names of metrics of which more is worse.
+const WORSE: [&str; 10] = [
+    "latency_ms_",
+    "service_latency_ms_",
+    "first_byte_ms_",
+    "gap_ms_",
+    "connect_ms_",
+    "drops_",
+    "server_us_per_reply",
+    "settle_us_",
+    "wakeups_per_connection",
+    "cpu_us_per_connection",
+];
+
 /// Returns `Some(true)` if more of a metric is better, `Some(false)` if it is worse, and `None` if it is neither.
 pub fn direction(name: &str) -> Option<bool> {
-    const BETTER: [&str; 5] = ["replies_per_s", "goodput_per_s", "capacity_per_s", "good_share", "fairness"];
-    const WORSE: [&str; 10] = [
-        "latency_ms_",
-        "service_latency_ms_",
-        "first_byte_ms_",
-        "gap_ms_",
-        "connect_ms_",
-        "drops_",
-        "server_us_per_reply",
-        "settle_us_",
-        "wakeups_per_connection",
-        "cpu_us_per_connection",
-    ];
     if BETTER.contains(&name) {
         return Some(true);
     }
@@ -57,9 +61,13 @@ mod tests {
 
     #[test]
     fn every_metric_that_is_said_to_be_good_or_bad_exists() {
-        let known = |better| record::experiment::METRICS.iter().filter(move |m| direction(m.name) == better);
-        assert_eq!(known(Some(true)).count(), 5);
-        assert!(known(Some(false)).count() > 15);
+        let is_metric = |start: &str| record::experiment::METRICS.iter().any(|m| m.name.starts_with(start));
+        for name in BETTER {
+            assert_eq!((metric(name).is_some(), direction(name)), (true, Some(true)), "{name}");
+        }
+        for start in WORSE {
+            assert_eq!((is_metric(start), direction(start)), (true, Some(false)), "{start}");
+        }
         assert_eq!(direction("queue_depth_mean"), None);
     }
 

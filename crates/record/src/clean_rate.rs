@@ -108,6 +108,14 @@ mod tests {
         };
         assert!(rate.holds_for(2, "user", &here) && !rate.holds_for(1, "user", &here));
         assert!(!rate.holds_for(2, "kernel", &here));
-        assert!(!rate.holds_for(2, "user", &Manifest { cpus_allowed: "0-1".into(), ..here }));
+        for there in [
+            Manifest { cpu: "y".into(), ..here.clone() },
+            Manifest { cpus_allowed: "0-1".into(), ..here.clone() },
+            Manifest { kernel: "6.1".into(), ..here.clone() },
+        ] {
+            assert!(!rate.holds_for(2, "user", &there), "{there:?}");
+        }
+        let earlier = CleanRate { schema: "inrush.clean-rate/1".to_owned(), ..rate };
+        assert!(!earlier.holds_for(2, "user", &here));
     }
 }

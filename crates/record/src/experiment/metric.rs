@@ -129,16 +129,19 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_hold_their_unit() {
+        let parts = [
+            ("_per_s", Unit::PerSecond),
+            ("_ms", Unit::Milliseconds),
+            ("_us", Unit::Microseconds),
+            ("_cores", Unit::Cores),
+        ];
         for (place, metric) in METRICS.iter().enumerate() {
             assert!(METRICS[..place].iter().all(|other| other.name != metric.name), "{}", metric.name);
-            let part = match metric.unit {
-                Unit::PerSecond => "_per_s",
-                Unit::Milliseconds => "_ms",
-                Unit::Microseconds => "_us",
-                Unit::Cores => "_cores",
-                Unit::Count | Unit::Share => "",
-            };
-            assert!(metric.name.contains(part) || metric.name.starts_with("cpu_us"), "{}", metric.name);
+            let Metric { name, unit, .. } = *metric;
+            for (part, of_part) in parts {
+                assert_eq!(name.contains(part), unit == of_part, "{name}: {unit:?}");
+            }
+            assert!(!name.contains("_share") || unit == Unit::Share, "{name}: {unit:?}");
         }
         assert_eq!(metric("fairness").unwrap().unit, Unit::Share);
         assert_eq!(metric("fairnes"), None);
