@@ -355,6 +355,29 @@ mod tests {
         assert_eq!((outcomes.get(Outcome::Shed), outcomes.total()), (1, 1), "{outcomes:?}");
     }
 
+    #[test]
+    fn think_time_is_no_part_of_a_latency() {
+        let think = Nanos::from_millis(10);
+        let plan = plan(|config| {
+            config.requests_per_connection = Some("2".parse().unwrap());
+            config.think = Some("10ms".parse().unwrap());
+        });
+        let server = Scripted::new();
+        let mut engine = server.engine(&plan, server.clock.now(), one_client());
+        engine.start_sessions(Nanos::ZERO);
+        let key = engine.connections.keys()[0];
+        engine.connect_ready(key);
+        server.peer(0).says = OK;
+        engine.exchange_ready(key);
+        server.clock.advance(think);
+        engine.resume_thinkers(think);
+        server.peer(0).says = OK;
+        engine.exchange_ready(key);
+        let outcomes = engine.metrics.ledger.all().outcomes();
+        assert_eq!((outcomes.get(Outcome::Ok), outcomes.total()), (2, 2), "{outcomes:?}");
+        assert!(engine.metrics.recorder.longest() < think, "{:?}", engine.metrics.recorder.longest());
+    }
+
     proptest! {
         /// The server takes and says what it likes. Each connection carries whole requests, and a part only at its end.
         #[test]

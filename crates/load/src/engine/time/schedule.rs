@@ -145,6 +145,12 @@ mod tests {
     use base::{Clock, PerSecond, Seed, SimulatedClock, WallTime};
     use proptest::prelude::*;
 
+    /// Tells whether the first sessions of this number of places come at equal distances, to 1 ns.
+    fn are_spread(due: &[Nanos], places: u32, span: Nanos) -> bool {
+        let apart = span / u64::from(places);
+        due.windows(2).all(|pair| (pair[1] - pair[0]).0.abs_diff(apart.0) <= 1)
+    }
+
     const ALONE: Lane = Lane { index: 0, count: 1 };
 
     #[test]
@@ -198,14 +204,17 @@ mod tests {
             prop_assert_eq!(due.len(), clients as usize);
             prop_assert!(due.is_sorted() && due[0] == Nanos::ZERO);
             prop_assert!(due.iter().all(|due| *due < span.max(Nanos(1))));
+            prop_assert!(are_spread(&due, clients, span));
         }
 
         /// Each place begins once in its span, and again only when it is free.
         #[test]
         fn pending_connects_fill_their_places(connects in 1u32..50, ended in 1u32..50) {
-            let mut schedule = Schedule::pending(connects, Nanos::from_millis(500));
-            let begun = std::iter::from_fn(|| schedule.take(Nanos::from_millis(500))).count();
-            prop_assert_eq!((begun, schedule.busy()), (connects as usize, Some(Busy::Connecting)));
+            let span = Nanos::from_millis(500);
+            let mut schedule = Schedule::pending(connects, span);
+            let begun: Vec<Nanos> = std::iter::from_fn(|| schedule.take(span)).collect();
+            prop_assert_eq!((begun.len(), schedule.busy()), (connects as usize, Some(Busy::Connecting)));
+            prop_assert!(are_spread(&begun, connects, span));
             let ended = ended.min(connects);
             (0..ended).for_each(|_| schedule.free(Nanos::SECOND));
             let again = std::iter::from_fn(|| schedule.take(Nanos::SECOND)).count();

@@ -202,6 +202,16 @@ mod tests {
         assert_eq!(most("exponential:1s,50"), 21.0);
     }
 
+    #[test]
+    fn exponential_delays_come_near_their_bound() {
+        let exponential: Retry = "exponential:10ms,2s,50".parse().unwrap();
+        let mut draws = Draws::new(1);
+        for (retries, bound_ms) in [(0, 10), (3, 80), (20, 2_000)] {
+            let longest = (0..200).filter_map(|_| exponential.delay(retries, &mut draws)).max();
+            assert!(longest > Some(Nanos::from_millis(bound_ms) / 2), "{retries} retries: {longest:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn delays_have_their_bounds_and_their_end(seed: u64, retries in 0u32..80) {

@@ -196,3 +196,29 @@ fn step(parts: &Parts<'_>, names: &mut Vec<String>, columns: usize) -> Result<St
         captures,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::plan::config::Client;
+
+    #[test]
+    fn random_rows_are_all_taken_and_in_no_order() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"user\nann\nbob\ncy\n").unwrap();
+        let client = Client::Closed { clients: std::num::NonZeroU32::MIN };
+        let mut config = Config::new(vec!["http://127.0.0.1/".parse().unwrap()], client);
+        config.data = Some(file.path().to_str().unwrap().parse().unwrap());
+        let mut rows = |order| -> Vec<usize> {
+            config.data_order = order;
+            let script = Script::new(&config, &[]).unwrap();
+            (0..100).map(|number| script.row(number, &mut Draws::new(number))).collect()
+        };
+        let (in_order, random) = (rows(DataOrder::Sequential), rows(DataOrder::Random));
+        assert_eq!(in_order[..4], [0, 1, 2, 0]);
+        assert_ne!(random, in_order);
+        assert!((0..3).all(|row| random.contains(&row)), "{random:?}");
+    }
+}
