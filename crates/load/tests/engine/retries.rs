@@ -7,7 +7,7 @@ use load::{Client, Process, Sockets};
 use record::{LoadResult, Outcome};
 
 use super::servers::Server;
-use super::{assert_all, config, run};
+use super::{all_at_the_beginning, assert_all, config, run};
 
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -80,7 +80,8 @@ fn a_refusal_within_a_session_is_retried_beside_it() {
     let server = Server::alternating(OK, BUSY);
     let mut sessions = retrying(&server, "fixed:1ms,1");
     sessions.requests_per_connection = Some("4".parse().unwrap());
-    let result = run(sessions);
+    let result = run(all_at_the_beginning(400, sessions));
+    assert_demand(&result, 400);
     assert!(result.retries.offered > 0);
     let refused = result.outcomes.get(Outcome::Shed);
     assert!(refused > 0 && result.outcomes.get(Outcome::Ok) + refused == result.outcomes.total());

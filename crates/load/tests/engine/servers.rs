@@ -171,6 +171,23 @@ impl Server {
         (server, receiver)
     }
 
+    /// Answers every request and reports its line beforehand, with its number on the connection, counted from 0.
+    pub fn noting_requests(reply: &'static [u8]) -> (Server, Receiver<(usize, String)>) {
+        let (sender, receiver) = channel();
+        let server = Server::accepting(move |mut stream| {
+            for number in 0.. {
+                let Some(head) = read_head(&mut stream) else { break };
+                let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+                // The test may be over.
+                let _ = sender.send((number, line));
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        });
+        (server, receiver)
+    }
+
     /// Has an accept queue for two connections and accepts none.
     pub fn never_accepting() -> Server {
         let listener = TcpListener::bind(ANY_PORT).unwrap();
@@ -221,13 +238,17 @@ impl Server {
 
 /// Reads the head of one request; returns false at the end of the connection.
 pub fn read_request(stream: &mut impl Read) -> bool {
+    read_head(stream).is_some()
+}
+
+fn read_head(stream: &mut impl Read) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut byte) {
             Ok(1) => head.push(byte[0]),
-            _ => return false,
+            _ => return None,
         }
     }
-    true
+    Some(head)
 }

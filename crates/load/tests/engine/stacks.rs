@@ -61,9 +61,12 @@ fn run_over(stack: Stack, config: &Config) -> Option<LoadResult> {
     }
 }
 
-/// Asserts that the same run has the same figures over both stacks, except figures that depend on time.
-fn compare(config: &Config) {
+/// Asserts that every request of a run has this outcome over the kernel's sockets, and that the same run has the same
+/// figures over both stacks, except figures that depend on time.
+#[track_caller]
+fn compare(config: &Config, outcome: Outcome) {
     let kernel = run(config.clone());
+    assert_all(&kernel, outcome);
     let Some(user) = over_user_tcp(config) else { return };
     assert_eq!(user.offered, kernel.offered);
     assert_eq!(user.outcomes, kernel.outcomes);
@@ -80,9 +83,9 @@ fn both_stacks_have_equal_ledgers_per_connection() {
         let mut poisson = config(&Server::replying(OK));
         let arrivals = "poisson".parse().unwrap();
         poisson.client = Client::SClient { rate: PerSecond(800.0), arrivals, sockets: Sockets::Auto };
-        compare(&poisson);
+        compare(&poisson, Outcome::Ok);
         poisson.close = Close::Reset;
-        compare(&poisson);
+        compare(&poisson, Outcome::Ok);
     });
 }
 
@@ -92,7 +95,7 @@ fn both_stacks_have_the_same_ledger_for_sessions() {
         let mut sessions = all_at_the_beginning(400, config(&Server::replying(OK)));
         sessions.requests_per_connection = Some("1..9".parse().unwrap());
         sessions.threads = NonZeroU32::new(3).unwrap();
-        compare(&sessions);
+        compare(&sessions, Outcome::Ok);
     });
 }
 
@@ -101,26 +104,30 @@ fn both_stacks_have_the_same_ledger_for_kept_ones() {
     in_namespace(|| {
         let mut pooled = all_at_the_beginning(400, config(&Server::replying(OK)));
         pooled.connections = NonZeroU32::new(4);
-        compare(&pooled);
+        compare(&pooled, Outcome::Ok);
         let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
         let mut reopened = all_at_the_beginning(400, config(&Server::replying(closing)));
         reopened.connections = NonZeroU32::new(4);
-        compare(&reopened);
+        compare(&reopened, Outcome::Ok);
     });
 }
 
 #[test]
 fn both_stacks_have_equal_outcomes_of_failures() {
     in_namespace(|| {
-        compare(&config(&Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")));
-        compare(&config(&Server::replying(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")));
-        compare(&config(&Server::resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc")));
-        compare(&config(&Server::replying_once(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")));
-        compare(&config(&Server::replying_once(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc")));
-        compare(&config(&Server::replying(b"What?\r\n\r\n")));
+        for (server, outcome) in [
+            (Server::replying(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), Outcome::StatusError),
+            (Server::replying(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"), Outcome::Shed),
+            (Server::resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc"), Outcome::Reset),
+            (Server::replying_once(b"HTTP/1.1 200 OK\r\n\r\nuntil the end"), Outcome::Ok),
+            (Server::replying_once(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nabc"), Outcome::Reset),
+            (Server::replying(b"What?\r\n\r\n"), Outcome::Malformed),
+        ] {
+            compare(&config(&server), outcome);
+        }
         let mut impatient = config(&Server::silent());
         impatient.request_timeout = Nanos::from_millis(50);
-        compare(&impatient);
+        compare(&impatient, Outcome::ResponseTimeout);
     });
 }
 
@@ -162,7 +169,7 @@ fn large_replies_come_whole_over_tcp_in_user_space() {
             Client::SClient { rate: PerSecond(20.0), arrivals: Process::constant(), sockets: Sockets::Auto };
         large.expected.length = Some(3_000_000);
         large.expected.digest = Some(format!("sha256:{DIGEST}").parse().unwrap());
-        compare(&large);
+        compare(&large, Outcome::Ok);
     });
 }
 
@@ -178,7 +185,7 @@ fn closed_clients_and_retries_work_over_user_tcp() {
         let busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
         let mut retried = all_at_the_beginning(400, config(&Server::replying(busy)));
         retried.retry = "fixed:1ms,2".parse().unwrap();
-        compare(&retried);
+        compare(&retried, Outcome::Shed);
     });
 }
 
@@ -191,7 +198,7 @@ fn tls_is_spoken_over_tcp_in_user_space() {
         secure.urls = vec![server.secure_url()];
         secure.tls.trust = load::Trust::Anybody;
         secure.requests_per_connection = Some("3".parse().unwrap());
-        compare(&secure);
+        compare(&secure, Outcome::Ok);
     });
 }
 
