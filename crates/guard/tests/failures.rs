@@ -45,7 +45,7 @@ fn device_of_a_listener_goes_and_returns() {
         guard.close();
         Some((second, listener))
     });
-    drop(inside);
+    drop(inside.unwrap());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn confined_starter_has_a_sink_beside_a_low_port() {
         guard.close();
         Some(listener)
     });
-    drop(inside);
+    drop(inside.unwrap());
 }
 
 /// A listener of a group. Its kernel gives each member its share of the connections.

@@ -91,7 +91,9 @@ mod tests {
         let inode = rustix::fs::fstat(&listener).unwrap().st_ino as u32;
         let pid = std::process::id() as i32;
         let found = holders(&[inode, u32::MAX]);
-        assert_eq!(found[&inode], [Holding { pid, descriptor: listener.as_raw_fd() }]);
+        // A program that another test starts has a copy of every descriptor until it executes.
+        let own = Holding { pid, descriptor: listener.as_raw_fd() };
+        assert!(found[&inode].contains(&own), "{found:?}");
         assert!(!found.contains_key(&u32::MAX));
         assert!(!Owner::of(pid).unwrap().name.is_empty());
         assert_eq!(Owner::of(i32::MAX), None);
