@@ -100,6 +100,14 @@ fn without_conditions_packets_are_due_at_once() {
 }
 
 #[test]
+fn queue_takes_the_bytes_it_has_room_for() {
+    let mut path = impairment("rate=8Mbit,queue=5000", 1);
+    let mut offer = || path.offer(Nanos::SECOND, 500, ()).is_none();
+    assert!((0..10).all(|_| offer()));
+    assert!(!offer(), "5,000 bytes wait");
+}
+
+#[test]
 fn a_delay_is_exact() {
     let mut path = impairment("delay=50ms", 1);
     let out = pass(&mut path, &steady(1000, Nanos::from_micros(10), 60));
@@ -127,7 +135,9 @@ fn loss_and_reordering_shares_are_as_configured() {
     let counts = path.counts();
     assert!(within(counts.lost, COUNT as f64 * 0.01), "{counts:?}");
     assert!(within(counts.reordered, (COUNT as u64 - counts.lost) as f64 * 0.02), "{counts:?}");
-    pass(&mut impairment("loss=100%", 1), &steady(50, Nanos(1), 60));
+    let mut dead = impairment("loss=100%", 1);
+    pass(&mut dead, &steady(50, Nanos(1), 60));
+    assert_eq!(dead.counts().lost, 50);
 }
 
 #[test]
