@@ -237,13 +237,14 @@ fn slow_backend_at_equal_capacity_is_no_queue() {
 }
 
 #[test]
-fn backend_slower_than_patience_is_refused_for_a_time() {
+fn two_seconds_without_answers_refuse_for_a_time() {
     // No answer comes for two seconds, which no reading tells from a server that stands still.
     let work = vec![Nanos::from_micros(400)];
     let node = Server { workers: 1, work, ..Server::new(Accepting::EachTurn(usize::MAX)) };
     let scenario = slow_backend(node, 2000);
     let ledger = run(&scenario);
     worst_second("a backend of 2000 ms", &scenario, &ledger);
+    assert!(ledger.refused > 0);
     assert!(ledger.served_share(ms(9000), ms(20_000)) >= 0.95);
 }
 

@@ -139,12 +139,15 @@ fn silent_server_keeps_a_tenth_of_its_best_rate() {
     let mut bench = Bench::requests();
     (0..200).for_each(|_| assert!(bench.tick(10, 10, 10).is_none()));
     bench.shedding(50, 50, 10);
-    // 25 s without an answer.
-    for _ in 0..5000 {
-        bench.tick(0, 0, 0);
+    // 25 s without an answer, in which most clients are refused.
+    for nth in 0..5000 {
+        bench.readings.refused += 49;
+        bench.tick(nth % 2, nth % 2, 0);
     }
-    let rate = bench.decision().admission.rate.0;
-    assert!(rate >= 100.0, "{:?}", bench.decision());
+    let ForeignDecision { state, admission, .. } = *bench.decision();
+    assert_eq!(state, State::Shedding);
+    // The best rate of 2,000/s has lost some of its weight.
+    assert!((100.0..200.0).contains(&admission.rate.0), "{admission:?}");
 }
 
 #[test]
