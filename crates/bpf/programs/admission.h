@@ -33,8 +33,8 @@
  * 4.3 s and the one before. So a SYN is remembered for 4.3 s at least, more than the longest time between two of them, and
  * 8.6 s at most. A new SYN that is taken for a remembered one is refused earlier, and nothing worse.
  *
- * A source is steady if it connects at one pace, as a health check does. While nobody is refused, the program learns the
- * pace of each source. In a rush it learns no new ones, so that a rush neither pushes the known ones out nor gets in by it.
+ * A source is steady if it connects at one pace, as a health check does. A source becomes steady while nobody is refused. In a
+ * rush it can only stay so: no gap counts then, and no new source takes the place of a known one.
  *
  * The server writes the settings by plain stores. A SYN that comes between two stores is decided by a mix of old and
  * new settings.
@@ -167,7 +167,7 @@ struct pace {
     u32 identity;
 };
 
-/* The loader makes room for more than one. The source that was quiet for longest makes room for another. */
+/* The loader makes room for more than one. A source that was quiet for long makes room for another. */
 struct {
     NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
     NUMBER(max_entries, 1);
@@ -303,22 +303,22 @@ inlined bool is_exempt(const struct syn *syn) {
     return exempt_networks && map_lookup(&exempt, &client);
 }
 
-/* Adds a connection to its source's pace. */
-inlined void keep_pace(struct pace *pace, u32 identity, u64 now) {
+/* Adds a connection to its source's pace. Without `learns` the gap may end a steady pace, and adds nothing to it. */
+inlined void keep_pace(struct pace *pace, u32 identity, bool learns, u64 now) {
     u64 gap = now - pace->last_ns, before = pace->gap_ns, difference = gap > before ? gap - before : before - gap;
     bool has_length = gap >= SHORTEST_GAP && gap <= LONGEST_GAP;
-    pace->steady = has_length && difference <= before >> GAP_TOLERANCE ? pace->steady + 1 : 0;
+    pace->steady = has_length && difference <= before >> GAP_TOLERANCE ? pace->steady + learns : 0;
     pace->last_ns = now;
     pace->gap_ns = gap;
     pace->identity = identity;
 }
 
-/* Returns true if the SYN's source connects at a steady pace. Learns a new source if `learns`. */
+/* Returns true if the SYN's source connects at a steady pace. Learns from the SYN if `learns`. */
 inlined bool is_steady(const struct syn *syn, u32 identity, bool learns) {
     struct pace *pace = map_lookup(&paces, &syn->from);
     if (pace) {
         if (pace->identity != identity)
-            keep_pace(pace, identity, ktime_get_ns());
+            keep_pace(pace, identity, learns, ktime_get_ns());
         return pace->steady >= STEADY_GAPS;
     }
     struct pace first = {ktime_get_ns(), 0, 0, identity};

@@ -340,6 +340,17 @@ fn is_missing(what: &str) -> bool {
 }
 
 #[test]
+fn sink_says_that_it_cannot_guess_health_checks() {
+    if is_missing("a guard that gives up rights") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut guard = Running::start(&[&address, "--hook=sink", "--signal=queue", "--allow-probe"]);
+    guard.line("hook sink, which does not know steady clients from others");
+}
+
+#[test]
 fn rights_are_split_and_read_back() {
     if is_missing("a guard that gives up rights") {
         return;

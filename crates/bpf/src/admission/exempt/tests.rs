@@ -1,4 +1,4 @@
-//! Sources that connect at a steady pace, by the program of XDP, and networks.
+//! Sources that connect at a steady pace, by the programs on devices, and networks.
 
 use aya::maps::{HashMap, MapData};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,21 +13,22 @@ use packet::{Packet, SYN};
 mod packet;
 
 const SECOND: u64 = Nanos::SECOND.0;
+const MILLISECOND: u64 = Nanos::MILLISECOND.0;
 const SERVER: ([u8; 4], u16) = ([10, 80, 0, 1], 80);
 
 /// `struct pace` of `programs/admission.h`: the newest connection's time, its gap, and the steady gaps with its identity.
 type Pace = [u64; 3];
 
-/// The program of XDP, with sources whose paces a test sets.
+/// A program on devices, with sources whose paces a test sets.
 struct Fixture {
     admission: Admission,
     paces: HashMap<MapData, [u8; 16], Pace>,
 }
 
 impl Fixture {
-    fn load() -> Option<Fixture> {
+    fn load(hook: Hook) -> Option<Fixture> {
         let exempt = Exempt::NONE.with_steady_sources(true);
-        let mut admission = match Admission::load_exempting(Hook::Xdp, &Queues::one(), &exempt) {
+        let mut admission = match Admission::load_exempting(hook, &Queues::one(), &exempt) {
             Ok(admission) => admission,
             Err(
                 error @ (BpfError::Capability { .. } | BpfError::Refused { .. } | BpfError::Kernel { .. }),
@@ -58,11 +59,12 @@ impl Fixture {
         self.admission.table().totals(0).passed > before
     }
 
-    /// Makes a source's newest connection one of `ago` seconds before now, ten seconds after the one before.
-    fn set(&mut self, source: u8, ago: u64, steady: u64) {
+    /// Makes a source's newest connection one of `ago` before now, with that gap before it.
+    fn set(&mut self, source: u8, (gap_ms, ago_ms): (u64, u64), steady: u64) {
         let now = clock_gettime(ClockId::Monotonic);
         let now = now.tv_sec as u64 * SECOND + now.tv_nsec as u64;
-        self.paces.insert(key(source), [now - ago * SECOND, 10 * SECOND, steady], 0).unwrap();
+        let pace = [now - ago_ms * MILLISECOND, gap_ms * MILLISECOND, steady];
+        self.paces.insert(key(source), pace, 0).unwrap();
     }
 
     fn pace(&self, source: u8) -> Option<Pace> {
@@ -79,22 +81,27 @@ fn key(source: u8) -> [u8; 16] {
 }
 
 #[test]
-fn steady_source_is_admitted_in_a_rush() {
-    let Some(mut fixture) = Fixture::load() else { return };
-    fixture.refuse();
-    fixture.set(2, 10, 3);
-    assert!(fixture.is_admitted(2, 7) && fixture.steady_gaps(2) == 4, "{:?}", fixture.pace(2));
-    // The same SYN again, as its kernel sends it after a second.
-    assert!(fixture.is_admitted(2, 7) && fixture.steady_gaps(2) == 4, "{:?}", fixture.pace(2));
+fn source_becomes_steady_while_nobody_is_refused() {
+    for hook in [Hook::Tc, Hook::TcReset, Hook::Xdp] {
+        let Some(mut fixture) = Fixture::load(hook) else { return };
+        fixture.set(2, (10_000, 10_000), 3);
+        assert!(fixture.is_admitted(2, 7) && fixture.steady_gaps(2) == 4, "{:?}", fixture.pace(2));
+        fixture.refuse();
+        // The same SYN again, as its kernel sends it after a second.
+        assert!(fixture.is_admitted(2, 7) && fixture.steady_gaps(2) == 4, "{:?}", fixture.pace(2));
+        fixture.set(2, (10_000, 10_000), 4);
+        assert!(fixture.is_admitted(2, 8) && fixture.steady_gaps(2) == 4, "{:?}", fixture.pace(2));
+    }
 }
 
 #[test]
-fn changed_or_short_gap_ends_a_steady_pace() {
-    let Some(mut fixture) = Fixture::load() else { return };
+fn other_gaps_end_a_steady_pace() {
+    let Some(mut fixture) = Fixture::load(Hook::Xdp) else { return };
     fixture.refuse();
-    fixture.set(2, 15, 9);
-    fixture.set(3, 0, 9);
-    for source in [2, 3] {
+    // The gap has changed, is too short, and is too long.
+    let gaps = [(2, (10_000, 15_000)), (3, (300, 300)), (4, (130_000, 130_000))];
+    for (source, gap) in gaps {
+        fixture.set(source, gap, 9);
         assert!(
             !fixture.is_admitted(source, 7) && fixture.steady_gaps(source) == 0,
             "{:?}",
@@ -104,12 +111,13 @@ fn changed_or_short_gap_ends_a_steady_pace() {
 }
 
 #[test]
-fn rush_teaches_no_new_sources() {
-    let Some(fixture) = Fixture::load() else { return };
+fn rush_makes_no_source_steady() {
+    let Some(mut fixture) = Fixture::load(Hook::Xdp) else { return };
     assert!(fixture.is_admitted(2, 7) && fixture.steady_gaps(2) == 0);
     fixture.refuse();
     assert!(!fixture.is_admitted(3, 7) && fixture.pace(3).is_none());
-    assert!(!fixture.is_admitted(2, 7), "one connection is no pace");
+    fixture.set(2, (10_000, 10_000), 3);
+    assert!(!fixture.is_admitted(2, 8) && fixture.steady_gaps(2) == 3, "{:?}", fixture.pace(2));
 }
 
 #[test]
