@@ -119,24 +119,27 @@ pub fn run(options: &MutantOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tests the mutants of one crate: all by its unit tests, and by all its tests those that live.
+/// Tests the mutants of one crate: all by its unit tests, and by all its tests those that live. A part of them is tested by all
+/// tests at once, because a second run would take its part of what the first one left.
 fn test(goal: &Goal, shard: Option<&str>) -> anyhow::Result<Outcomes> {
-    let by_unit_tests = mutate(goal, shard, "--cargo-test-arg=--lib")?;
+    if let Some(part) = shard {
+        return mutate(goal, &["--shard", part]);
+    }
+    let by_unit_tests = mutate(goal, &["--cargo-test-arg=--lib"])?;
     match by_unit_tests.outcomes.iter().any(|outcome| outcome.summary == MISSED) {
-        true => Ok(by_unit_tests.revised(mutate(goal, shard, "--iterate")?)),
+        true => Ok(by_unit_tests.revised(mutate(goal, &["--iterate"])?)),
         false => Ok(by_unit_tests),
     }
 }
 
-/// Tests mutants of one crate, in a copy of the source, and returns the outcomes. With the flag `--iterate` these are the mutants
-/// that the run before left alive.
-fn mutate(goal: &Goal, shard: Option<&str>, flag: &str) -> anyhow::Result<Outcomes> {
+/// Tests mutants of one crate, in a copy of the source, and returns the outcomes.
+fn mutate(goal: &Goal, flags: &[&str]) -> anyhow::Result<Outcomes> {
     let folder = Path::new("target/mutants").join(goal.krate);
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let output = folder.to_string_lossy();
-    let mut arguments = vec!["mutants", "--package", goal.krate, "--output", &output, "--no-shuffle", flag];
+    let mut arguments = vec!["mutants", "--package", goal.krate, "--output", &output, "--no-shuffle"];
     arguments.extend(goal.files.iter().flat_map(|files| ["--file", files]));
-    arguments.extend(shard.iter().flat_map(|part| ["--shard", part]));
+    arguments.extend(flags);
     let child =
         cargo().arguments(arguments).with_streams(Streams::Messages).start().context("cannot start cargo")?;
     let exit = child.output(TICK, || true)?.exit.status;
@@ -307,7 +310,10 @@ mod tests {
         assert_eq!(of("crates/a.rs: replace f -> () with ()"), Some("no reason"));
         assert_eq!(of("crates/a.rs: replace f -> () with () | equal"), Some("a short reason"));
         assert_eq!(of("crates/a.rs | Nothing reads the result."), Some("no change"));
-        assert_eq!(of("crates/b.rs: replace f -> () with () | Nothing reads the result."), Some("no such file"));
+        assert_eq!(
+            of("crates/b.rs: replace f -> () with () | Nothing reads the result."),
+            Some("no such file")
+        );
         // A name with its position would never match.
         assert_eq!(of("crates/a.rs:1:2: replace f | Nothing reads the result."), Some("no such file"));
     }
