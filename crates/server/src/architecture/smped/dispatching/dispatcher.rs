@@ -253,11 +253,9 @@ impl Dispatching {
         if self.parts.pool.is_silent(slot) && outbox.is_answered(words) {
             self.parts.pool.answers(slot);
         }
-        outbox.remove_claimed(words);
-        if outbox.answer_due().is_some_and(|due| due <= self.now) {
-            let before = self.unplaced.len();
-            self.unplaced.extend(outbox.take_back(words));
-            self.parts.pool.falls_silent(slot, (self.unplaced.len() - before) as u64);
+        if let Some(taken_back) = outbox.take_back_if_late(words, self.now) {
+            self.parts.pool.falls_silent(slot, taken_back.len() as u64);
+            self.unplaced.extend(taken_back);
         }
     }
 

@@ -66,8 +66,15 @@ impl Outbox {
         false
     }
 
-    /// Removes the connections that the worker has claimed.
-    pub fn remove_claimed(&mut self, words: &[AtomicU64]) {
+    /// Removes the connections that the worker has claimed. If it has not claimed the next one in time, also takes back and
+    /// returns all others.
+    pub fn take_back_if_late(&mut self, words: &[AtomicU64], now: Nanos) -> Option<Vec<Handed>> {
+        self.remove_claimed(words);
+        let is_late = self.answer_due().is_some_and(|due| due <= now);
+        is_late.then(|| self.take_back(words).collect())
+    }
+
+    fn remove_claimed(&mut self, words: &[AtomicU64]) {
         self.let_go(words[NEXT].load(Ordering::Acquire));
     }
 
@@ -143,6 +150,24 @@ mod tests {
         assert!(claim(&words, 3), "the numbers go on");
         outbox.remove_claimed(&words);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn worker_is_late_only_after_its_time() {
+        let (mut outbox, words) = (Outbox::default(), words());
+        let prompt = ANSWER_WITHIN.0 - 1;
+        for number in 0..1000 {
+            // Each claim comes just in time, and before another connection is passed.
+            let now = Nanos(prompt * number);
+            assert!(number == 0 || claim(&words, number - 1));
+            assert!(outbox.take_back_if_late(&words, now).is_none(), "{number}");
+            pass(&mut outbox, 1, now);
+        }
+        let last = Nanos(prompt * 999);
+        pass(&mut outbox, 1, last + Nanos(5));
+        assert!(outbox.take_back_if_late(&words, last + Nanos(prompt)).is_none());
+        let taken_back = outbox.take_back_if_late(&words, last + ANSWER_WITHIN);
+        assert_eq!(taken_back.map(|taken_back| taken_back.len()), Some(2), "with the younger one");
     }
 
     #[test]
