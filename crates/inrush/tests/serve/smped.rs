@@ -24,6 +24,16 @@ pub fn served(server: &Server, count: usize) -> Vec<Client> {
     clients
 }
 
+/// Returns true if no worker has fallen silent. On a busy machine a worker may wait 100 ms for a CPU, and what it has not
+/// begun is then placed again.
+fn all_workers_answered(status: &Status) -> bool {
+    let answered = status.count("workers_silent") == 0;
+    if !answered {
+        println!("skipped: a worker got no CPU for 100 ms");
+    }
+    answered
+}
+
 /// Clients that have each received a response. Each worker has some of them: on a busy machine it may have been passed over
 /// at first.
 fn served_by_all(server: &mut Server) -> Vec<Client> {
@@ -95,10 +105,10 @@ fn connections_go_to_idle_workers() {
     let mut server = smped(&files, &["--smped=p-min=3,initial=3,p-max=3"]);
     let mut clients = served(&server, 3);
     let status = server.eventually("placed", |status| status.connections() == 3);
-    // On a busy machine a worker may wait 100 ms for a CPU. What it has not begun is then placed again.
-    let silent = status.count("workers_silent") > 0;
-    assert!(silent || loads(&status) == [1, 1, 1], "{:?}", loads(&status));
-    assert!(silent || status.count("placed_on_idle_worker") == 3, "{status:#?}");
+    if all_workers_answered(&status) {
+        assert_eq!(loads(&status), [1, 1, 1]);
+        assert_eq!(status.count("placed_on_idle_worker"), 3, "{status:#?}");
+    }
     let throughput = |status: &Status| {
         let workers = status.0["workers"].as_array().unwrap();
         workers.iter().map(|worker| worker["throughput_per_s"].as_f64().unwrap()).sum::<f64>()
@@ -132,8 +142,9 @@ fn pool_grows_until_full_and_shrinks_when_idle() {
         loads(&server.status()) == [2, 2]
     });
     let (status, accepted) = (server.status(), clients.len() as u64 + 1);
-    let silent = status.count("workers_silent") > 0;
-    assert!(silent || (status.count("placed_on_new_worker"), status.count("workers_started")) == (1, 2));
+    if all_workers_answered(&status) {
+        assert_eq!((status.count("placed_on_new_worker"), status.count("workers_started")), (1, 2));
+    }
     let mut fifth = server.client();
     assert!(fifth.get(Files::SMALL.0).body == pattern(Files::SMALL.1));
     let counted = |status: &Status| status.count("reclaimed") >= 1 && status.count("accepts") == accepted;
@@ -251,11 +262,11 @@ fn every_schedule_serves() {
         let clients = served(&server, 8);
         let status = server.eventually("all placed", |status| status.connections() == 8);
         let placed = status.count("placed_on_idle_worker") + status.count("placed_on_first_worker");
-        // On a busy machine a worker may wait 100 ms for a CPU. What it has not begun is then placed again.
-        let silent = status.count("workers_silent") > 0;
-        assert!(placed == 8 || silent && placed > 8, "{schedule}: {placed}");
-        if !silent && matches!(schedule, "least-connections" | "round-robin") {
-            assert_eq!(loads(&status), [4, 4], "{schedule}");
+        assert!(placed >= 8, "{schedule}: {placed}");
+        if all_workers_answered(&status) {
+            assert_eq!(placed, 8, "{schedule}");
+            let is_even = matches!(schedule, "least-connections" | "round-robin");
+            assert!(!is_even || loads(&status) == [4, 4], "{schedule}: {:?}", loads(&status));
         }
         drop(clients);
         server.stop_well();
