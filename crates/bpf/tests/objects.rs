@@ -32,7 +32,7 @@ fn rebuilt_objects_equal_those_checked_in() {
         .unwrap();
     let messages = String::from_utf8_lossy(&built.stderr);
     if built.exit.status.code() == Some(NO_COMPILER) {
-        return println!("skipped: {}", messages.trim());
+        return println!("skipped: the pinned compiler is not installed: {}", messages.trim());
     }
     assert!(built.exit.status.success(), "{messages}");
     for name in names(sources, ".o") {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 
@@ -47,11 +47,12 @@ fn h2spec_passes() {
     let run = Command::new("h2spec")
         .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--timeout", "2"])
         .output();
-    match run {
-        Err(error) => println!("skipped: h2spec: {error}"),
-        Ok(output) => {
-            println!("{}", String::from_utf8_lossy(&output.stdout));
-            assert!(output.status.success(), "h2spec found mistakes");
+    let output = match run {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return println!("skipped: h2spec is not installed");
         }
-    }
+        run => run.unwrap(),
+    };
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "h2spec found mistakes");
 }
