@@ -1,6 +1,13 @@
 #!/bin/sh
 # Puts inrush of release $VERSION on the PATH of the later steps. Without a version it must be there already.
+# Refuses a $NAME that would end the HTML comment that marks the action's comment.
 set -eu
+case $NAME in
+    "" | *[!A-Za-z0-9" "._-]*)
+        echo "::error::the input name may have letters, digits, spaces, dots, underscores and hyphens only"
+        exit 1
+        ;;
+esac
 if [ -z "$VERSION" ]; then
     command -v inrush > /dev/null && exit 0
     echo "::error::inrush is not on PATH: set the input version to a release, or install inrush in an earlier step"

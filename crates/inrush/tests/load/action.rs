@@ -24,12 +24,11 @@ fn step(name: &str, folder: &Path, environment: &[(&str, &str)]) -> Assert {
     shell.assert()
 }
 
-/// A `gh` that answers a list with `comments`, keeps the arguments of each call, and ends with the script `write` otherwise.
-fn fake_gh(folder: &Path, comments: &str, write: &str) {
+/// A `gh` that keeps the arguments and the mark of each call. It lists comments by the script `list`, and writes one by `write`.
+fn fake_gh(folder: &Path, list: &str, write: &str) {
     let calls = folder.join("calls").display().to_string();
-    let script = format!(
-        "echo \"$*\" >> {calls}\ncase \"$*\" in *--paginate*) printf '%s' '{comments}' ;; *) {write} ;; esac"
-    );
+    let script =
+        format!("echo \"$* of $MARK\" >> {calls}\ncase \"$*\" in *--paginate*) {list} ;; *) {write} ;; esac");
     stand_ins(folder, &[("gh", &script)]);
 }
 
@@ -57,13 +56,16 @@ fn action_steps_run_compare_and_comment_once() {
     let comparison = fs::read_to_string(out.join("comparison.txt")).unwrap();
     assert!(comparison.contains("FAIL  fails if goodput<100x"), "{comparison}");
     for (comments, call) in [
-        ("", "--method POST repos/o/r/issues/7/comments"),
-        ("42", "--method PATCH repos/o/r/issues/comments/42"),
+        ("true", "--method POST repos/o/r/issues/7/comments "),
+        ("echo 42; echo 43", "--method PATCH repos/o/r/issues/comments/42 "),
     ] {
         fake_gh(folder.path(), comments, "true");
         step("comment.sh", folder.path(), COMMENT).success();
         let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
         assert!(calls.lines().last().unwrap().contains(call), "{calls}");
+        // The text of the mark is no part of the jq program.
+        let listed = "startswith(env.MARK)) | .id of <!-- inrush load: after -->";
+        assert!(calls.lines().rev().nth(1).unwrap().ends_with(listed), "{calls}");
     }
     let comment = fs::read_to_string(out.join("comment.md")).unwrap();
     assert!(comment.starts_with("<!-- inrush load: after -->\n**20"), "{comment}");
@@ -74,23 +76,33 @@ fn action_steps_run_compare_and_comment_once() {
 }
 
 #[test]
-fn comment_without_the_right_is_a_warning() {
+fn comment_without_the_right_alone_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("run.md"), "**20 replies**\n").unwrap();
     let said = |assert: &Assert| String::from_utf8(assert.get_output().stdout.clone()).unwrap();
-    fake_gh(folder.path(), "", "echo 'gh: Resource not accessible (HTTP 403)' >&2; exit 1");
-    let warned = step("comment.sh", folder.path(), COMMENT).success();
-    assert!(said(&warned).starts_with("::warning::no comment: "), "{}", said(&warned));
-    fake_gh(folder.path(), "", "echo 'gh: Server Error (HTTP 502)' >&2; exit 1");
-    let failed = step("comment.sh", folder.path(), COMMENT).code(1);
-    assert_eq!(said(&failed), "");
+    let denied = "echo 'gh: Resource not accessible by integration (HTTP 403)' >&2; exit 1";
+    for (list, write) in [(denied, "true"), ("true", denied)] {
+        fake_gh(folder.path(), list, write);
+        let warned = step("comment.sh", folder.path(), COMMENT).success();
+        assert!(said(&warned).starts_with("::warning::no comment: "), "{}", said(&warned));
+    }
+    for reason in ["API rate limit exceeded (HTTP 403)", "Server Error (HTTP 502)"] {
+        let fails = format!("echo 'gh: {reason}' >&2; exit 1");
+        for (list, write) in [(&*fails, "true"), ("true", &*fails)] {
+            fake_gh(folder.path(), list, write);
+            let failed = step("comment.sh", folder.path(), COMMENT).code(1);
+            assert_eq!(said(&failed), "");
+            let stderr = String::from_utf8_lossy(&failed.get_output().stderr).into_owned();
+            assert!(stderr.contains(reason), "{stderr}");
+        }
+    }
 }
 
-/// Runs the first step with this `version`, beside a release with these checksums. Returns its exit code, its output, and the
-/// folders that it puts on PATH.
-fn install(version: &str, checksums: &str) -> (i32, String, String) {
+/// Runs the first step with this `name` and `version`, beside a release with these checksums. Returns its exit code, its output,
+/// and the folders that it puts on PATH.
+fn install(name: &str, version: &str, checksums: &str) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     // Its last two arguments are the file and the URL.
     let curl = format!(
@@ -107,7 +119,11 @@ fn install(version: &str, checksums: &str) -> (i32, String, String) {
     // Without a version the step needs no other program, and must find no inrush.
     let others = if version.is_empty() { "" } else { ":/usr/bin:/bin" };
     shell.arg(script).env("PATH", format!("{}{others}", bin.display())).timeout(PATIENCE);
-    shell.env("VERSION", version).env("REPOSITORY", "o/inrush").env("GITHUB_REPOSITORY", "else/where");
+    shell
+        .env("NAME", name)
+        .env("VERSION", version)
+        .env("REPOSITORY", "o/inrush")
+        .env("GITHUB_REPOSITORY", "else/where");
     shell.env("GITHUB_SERVER_URL", "https://example.org").env("RUNNER_TEMP", folder.path());
     let output = shell.env("GITHUB_PATH", &added).output().unwrap();
     let added = fs::read_to_string(added).unwrap();
@@ -117,26 +133,42 @@ fn install(version: &str, checksums: &str) -> (i32, String, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap(), added)
 }
 
+/// The checksum of "program" and a line feed.
+const RIGHT: &str = "fba13a37a73d657dc0f1e671f0dc714f9891dd4da15ec45bd2a6f83e0434648e  inrush-x86_64-linux";
+
 #[test]
 fn action_installs_a_release_that_has_its_checksum() {
-    // sha256sum of "program" and a line feed.
-    let right = "fba13a37a73d657dc0f1e671f0dc714f9891dd4da15ec45bd2a6f83e0434648e  inrush-x86_64-linux";
     for version in ["0.1.0", "v0.1.0"] {
-        let (code, said, added) = install(version, right);
+        let (code, said, added) = install("after", version, RIGHT);
         assert_eq!((code, added.lines().count()), (0, 1), "{said}");
     }
     let wrong = format!("{}  inrush-x86_64-linux", "0".repeat(64));
-    for (version, checksums) in [("0.1.0", &*wrong), ("0.1.0", "no checksum"), ("9.9.9", right)] {
-        let (code, said, added) = install(version, checksums);
+    for (version, checksums) in [("0.1.0", &*wrong), ("0.1.0", "no checksum"), ("9.9.9", RIGHT)] {
+        let (code, said, added) = install("after", version, checksums);
         assert!(code != 0 && added.is_empty(), "{version}, {checksums}: {said}");
     }
 }
 
 #[test]
 fn action_names_a_program_that_is_missing() {
-    let (code, said, _) = install("", "");
+    let (code, said, _) = install("after", "", "");
     assert_eq!((code, said.lines().count()), (1, 1), "{said}");
     assert!(said.starts_with("::error::inrush is not on PATH: set the input version"), "{said}");
+}
+
+#[test]
+fn action_refuses_names_that_end_a_comment() {
+    for name in ["inrush-results", "Load 2.0_after"] {
+        let (code, said, _) = install(name, "0.1.0", RIGHT);
+        assert_eq!(code, 0, "{name}: {said}");
+    }
+    for name in ["", "a --> b", "a\"b", "a/b", "a\nb"] {
+        let (code, said, added) = install(name, "0.1.0", RIGHT);
+        assert!(code == 1 && added.is_empty(), "{name}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.starts_with("::error::the input name may have "), "{said}");
+    }
+    assert!(read("action/action.yml").contains("\n        NAME: ${{ inputs.name }}\n        VERSION: "));
 }
 
 #[test]
