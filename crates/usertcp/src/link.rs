@@ -39,7 +39,7 @@ pub trait Link {
     /// Room for the next packet to send, for the caller to fill; `None` without room.
     fn packet_out(&mut self, length: usize) -> Option<&mut [u8]>;
 
-    /// Sends the written packets. Returns the number of packets lost for lack of room.
+    /// Sends the written packets. Returns the number of packets that were lost for lack of room, or dropped by the device.
     ///
     /// # Errors
     /// The link is gone.
