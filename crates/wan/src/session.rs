@@ -73,10 +73,8 @@ pub fn run(config: SessionConfig, ready: impl FnOnce(&Network)) -> Result<Report
 fn receive_signals() -> io::Result<Signals> {
     signal::block()?;
     let (sender, signals) = channel();
-    let goes_on = signal::ignores_hang_up();
     let wait = move || {
-        while let Ok(received) = signal::wait_with_origin(None) {
-            let received = received.filter(|(signal, _)| !(goes_on && *signal == Signal::HangUp));
+        while let Ok(received) = signal::wait_heeding_nohup(None) {
             if received.is_some_and(|received| sender.send(received).is_err()) {
                 return;
             }

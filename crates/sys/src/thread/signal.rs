@@ -81,7 +81,7 @@ pub fn block() -> io::Result<()> {
 }
 
 /// Tells whether this process was started with SIGHUP ignored, as by nohup(1). A blocked signal arrives all the same.
-pub fn ignores_hang_up() -> bool {
+fn ignores_hang_up() -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only writes the present one, which lives through it.
     let answer = unsafe { libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr()) };
@@ -134,6 +134,15 @@ pub fn wait_with_origin(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Or
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Waits as [`wait_with_origin`] does, and returns `None` for a SIGHUP that nohup(1) has this process ignore.
+///
+/// # Errors
+/// The errors of [`wait`].
+pub fn wait_heeding_nohup(timeout: Option<Nanos>) -> io::Result<Option<(Signal, Origin)>> {
+    let received = wait_with_origin(timeout)?;
+    Ok(received.filter(|(signal, _)| *signal != Signal::HangUp || !ignores_hang_up()))
 }
 
 #[cfg(test)]

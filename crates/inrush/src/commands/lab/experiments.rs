@@ -16,7 +16,7 @@ use lab::progress::Progress;
 use lab::run::{self, RunOptions, RunSummary, Surroundings, schedule};
 use record::experiment::{FAMILIES, Form, METRICS};
 use stage::leftovers;
-use sys::thread::signal::{self, Signal};
+use sys::thread::signal;
 
 use crate::cli::{Cli, Command, LabCommand, LabFlags, LabRunFlags};
 use crate::exit::Exit;
@@ -250,11 +250,9 @@ pub fn carry_out(all: &[RunOptions]) -> Result<(), Exit> {
     }
     let (clock, progress) = (RealClock::new(), Progress::on_stderr());
     let stop = std::cell::Cell::new(false);
-    let goes_on = signal::ignores_hang_up();
     let interrupted = || {
-        let received = signal::wait(Some(Nanos::ZERO)).ok().flatten();
-        let ends = received.is_some_and(|signal| !(goes_on && signal == Signal::HangUp));
-        stop.set(stop.get() || ends);
+        let received = signal::wait_heeding_nohup(Some(Nanos::ZERO)).ok().flatten();
+        stop.set(stop.get() || received.is_some());
         stop.get()
     };
     let cpus = sys::cpu::allowed()

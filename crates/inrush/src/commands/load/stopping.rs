@@ -6,7 +6,7 @@ use ::load::Stop;
 use base::{Clock, Nanos, RealClock};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use sys::say;
-use sys::thread::signal::{Signal, wait};
+use sys::thread::signal;
 
 use super::live::show_cursor;
 use crate::exit::Exit;
@@ -21,16 +21,14 @@ const TOGETHER: Nanos = Nanos::from_millis(500);
 /// [`Exit::Failed`] without resources for a thread.
 pub fn stop_at_signal() -> Result<Stop, Exit> {
     let failed = |error: io::Error| Exit::Failed(format!("cannot wait for signals: {error}"));
-    sys::thread::signal::block().map_err(failed)?;
+    signal::block().map_err(failed)?;
     let stop = Stop::new();
     let (stopper, terminal) = (stop.clone(), tcgetattr(stdin()).ok());
-    let goes_on = sys::thread::signal::ignores_hang_up();
     let listen = move || {
         let (clock, mut first) = (RealClock::new(), None);
-        while let Ok(signal) = wait(None) {
+        while let Ok(signal) = signal::wait_heeding_nohup(None) {
             let now = clock.now();
             match (signal, first) {
-                (Some(Signal::HangUp), _) if goes_on => {}
                 (Some(_), Some(first)) if now > TOGETHER + first => end_at_once(terminal.as_ref()),
                 (Some(_), _) => {
                     stopper.request();
