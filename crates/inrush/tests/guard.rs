@@ -7,7 +7,10 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use base::{Bytes, Nanos};
-use rustix::process::Signal;
+use rustix::net::SendFlags;
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, Signal, pidfd_getfd, pidfd_open, prlimit,
+};
 use serde_json::Value;
 use stage::cgroup::{Bound, Cgroup};
 use sys::process::Program;
@@ -316,11 +319,17 @@ impl Running {
         found.unwrap_or_else(|| panic!("the guard ended before it said {words:?}"))
     }
 
-    /// The process that decides: the only child.
-    fn controller(&self) -> rustix::process::Pid {
+    fn children(&self) -> Vec<Pid> {
         let id = self.starter.id();
         let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-        rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+        let ids = children.split_whitespace().map(|child| child.parse().unwrap());
+        ids.map(|id| Pid::from_raw(id).unwrap()).collect()
+    }
+
+    /// The process that decides: the only child.
+    fn controller(&self) -> Pid {
+        let [controller] = self.children()[..] else { panic!("the guard has another child") };
+        controller
     }
 }
 
@@ -400,6 +409,60 @@ fn guard_that_cannot_restart_tries_again() {
     guard.line("the guard was killed");
     guard.line("the guard ended with exit code 1, and everything is admitted; it starts again");
     drop(taken);
+    guard.line("observing");
+    guard.starter.signal(Signal::TERM).unwrap();
+    assert!(guard.starter.output(Nanos::SECOND, || true).unwrap().exit.status.success());
+}
+
+#[test]
+fn guard_without_controller_sees_its_server_end() {
+    if is_missing("a guard that gives up rights") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let script = format!("while [ ! -e {} ]; do sleep 0.05; done; exit 7", go.display());
+    let mut guard = Running::start(&[&address, "--observe", "--signal=queue", "--", "sh", "-c", &script]);
+    guard.line("confined");
+    let children = guard.children();
+    let is_server = |child: &&Pid| status_line(child.as_raw_nonzero(), "Name") == "sh";
+    let (server, controller): (Vec<&Pid>, Vec<&Pid>) = children.iter().partition(is_server);
+    let starter = Pid::from_raw(guard.starter.id() as i32).unwrap();
+    let no_descriptor = Rlimit { current: Some(3), maximum: Some(3) };
+    prlimit(Some(starter), Resource::Nofile, no_descriptor).unwrap();
+    rustix::process::kill_process(*controller[0], Signal::KILL).unwrap();
+    guard.line("make a socket");
+    std::fs::write(&go, "").unwrap();
+    let server = server[0].as_raw_nonzero();
+    let has_ended = || {
+        let status = std::fs::read_to_string(format!("/proc/{server}/status"));
+        status.is_err() || status.is_ok_and(|status| status.contains("State:\tZ"))
+    };
+    while !has_ended() {
+        std::thread::yield_now();
+    }
+    // One attempt may have failed before the server ended, and one while it ended.
+    assert!(guard.lines.by_ref().take(4).count() < 4, "the guard goes on without its server");
+    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    assert_eq!(guard.starter.wait(Nanos::ZERO).unwrap().unwrap().status.code(), Some(7));
+}
+
+#[test]
+fn guard_starts_again_after_an_error_of_its_starter() {
+    if is_missing("a descriptor of another process") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut guard = Running::start(&[&address, "--observe", "--signal=queue"]);
+    guard.line("confined");
+    let controller = pidfd_open(guard.controller(), PidfdFlags::empty()).unwrap();
+    let socket = pidfd_getfd(&controller, 0, PidfdGetfdFlags::empty()).unwrap();
+    rustix::net::send(&socket, b"nonsense", SendFlags::empty()).unwrap();
+    guard.line("the controller asked for something that no controller asks for");
+    guard.line("the guard ended with exit code 1, and everything is admitted; it starts again");
     guard.line("observing");
     guard.starter.signal(Signal::TERM).unwrap();
     assert!(guard.starter.output(Nanos::SECOND, || true).unwrap().exit.status.success());

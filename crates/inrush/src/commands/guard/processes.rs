@@ -34,7 +34,8 @@ const LOOK: Nanos = Nanos::from_millis(100);
 const PANIC: i32 = 101;
 
 /// Serves controllers until a signal, or until the started server ends. An error of the first controller is that of the
-/// guard. Later ones only have it start another controller, because the end of the guard ends the started server.
+/// guard. Errors of later ones, and of the starter, only have it start another controller, because the end of the guard ends
+/// the started server.
 pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(), Exit> {
     let rights = starter.give_up_rights(child.is_some()).map_err(failed("give up rights"))?;
     let mut is_first = true;
@@ -46,6 +47,8 @@ pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(),
                     let ours = ours;
                     if let Err(error) = starter.serve(&ours, Some(rights)) {
                         say!("inrush: everything is admitted: {error}");
+                        // The controller ends because of this one, even after days.
+                        is_first = false;
                     }
                 };
                 let (ended, is_over) = std::thread::scope(|scope| {
@@ -71,7 +74,7 @@ pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(),
         };
         say!("inrush: {reason}, and everything is admitted; it starts again");
         is_first = false;
-        if ends(Nanos::SECOND)? {
+        if is_to_end(Nanos::SECOND, &mut child)? {
             return Ok(());
         }
     }
@@ -111,11 +114,16 @@ fn watch(controller: &mut Child, server: &mut Option<&mut Started>) -> Result<(E
         {
             return Ok((ended, false));
         }
-        if ends(LOOK)? || server.as_mut().is_some_and(|server| server.has_ended()) {
+        if is_to_end(LOOK, server)? {
             let ended = controller.terminate(ENDING).map_err(failed("end the process that decides"))?;
             return Ok((ended, true));
         }
     }
+}
+
+/// Waits, and returns true if a signal asks to end, or if the server has ended.
+fn is_to_end(timeout: Nanos, server: &mut Option<&mut Started>) -> Result<bool, Exit> {
+    Ok(ends(timeout)? || server.as_mut().is_some_and(|server| server.has_ended()))
 }
 
 /// A server that this command has started.
