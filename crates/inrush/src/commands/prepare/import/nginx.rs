@@ -46,7 +46,13 @@ pub(super) fn import(path: &Path) -> Result<Imported, String> {
         ));
     }
     let servers: Vec<Server<'_>> =
-        servers.into_iter().map(|block| Server::new(block, http, &mut imported)).collect();
+        servers.into_iter().filter_map(|block| Server::new(block, http, &mut imported)).collect();
+    if servers.is_empty() {
+        return Err(format!(
+            "{}: no server block listens on a TCP port; expected one that does",
+            path.display()
+        ));
+    }
     listens(&servers, &mut imported.server);
     hosts(&servers, &mut imported);
     Ok(imported)
@@ -109,10 +115,12 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(block: &'a Directive, http: Level<'a>, imported: &mut Imported) -> Server<'a> {
+    /// Reads a block; `None` if Inrush can listen on none of its addresses.
+    fn new(block: &'a Directive, http: Level<'a>, imported: &mut Imported) -> Option<Server<'a>> {
         let inside = block.inside();
         let mut listens = Vec::new();
-        for listen in inside.iter().filter(|directive| directive.name() == "listen") {
+        let given = || inside.iter().filter(|directive| directive.name() == "listen");
+        for listen in given() {
             let parameters = listen.parameters();
             if parameters.contains(&"proxy_protocol") {
                 let reason = "see --proxy-protocol-from, which names the load balancers";
@@ -123,8 +131,13 @@ impl<'a> Server<'a> {
                 None => imported.notes.push(equals::note(listen)),
             }
         }
-        if listens.is_empty() {
+        if given().next().is_none() {
             listens.extend(Listen::parse(&["80"]));
+        }
+        if listens.is_empty() {
+            let reason = "it listens on no TCP port, and is left out";
+            imported.notes.push(equals::note_because(block, reason));
+            return None;
         }
         let mut names = Vec::new();
         for directive in inside.iter().filter(|directive| directive.name() == "server_name") {
@@ -145,7 +158,7 @@ impl<'a> Server<'a> {
             server_setting(directive, imported);
         }
         let content = Content::of(http, inside, &mut imported.notes);
-        Server { place: &block.place, listens, names, content }
+        Some(Server { place: &block.place, listens, names, content })
     }
 
     fn listens_to(&self, has_tls: bool) -> bool {
@@ -367,6 +380,20 @@ mod tests {
     }
 
     #[test]
+    fn block_without_a_tcp_port_is_left_out() {
+        for listen in ["listen 443 quic reuseport;", "listen unix:/x;"] {
+            let (printed, notes) = imported(&format!(
+                "server {{ {listen} server_name a.test; root /a; }}
+                 server {{ listen 443 ssl; server_name b.test; root /b; }}"
+            ));
+            assert!(printed.starts_with("listen = \":443\"\n"), "{printed}");
+            assert!(!printed.contains("80") && !printed.contains("a.test"), "{printed}");
+            assert_eq!(notes.len(), 2, "{notes:?}");
+            assert!(notes[1].contains("it listens on no TCP port, and is left out"), "{notes:?}");
+        }
+    }
+
+    #[test]
     fn setting_that_hosts_share_is_taken_once() {
         let (printed, notes) = imported(
             "send_timeout 5; server { listen 80; send_timeout 5; root /a; }
@@ -385,6 +412,8 @@ mod tests {
         let path = folder.path().join("nginx.conf");
         std::fs::write(&path, "events {}").unwrap();
         assert!(import(&path).unwrap_err().contains("it has no server block"));
+        std::fs::write(&path, "server { listen 443 quic; }").unwrap();
+        assert!(import(&path).unwrap_err().contains("no server block listens on a TCP port"));
         assert!(import(&folder.path().join("none")).unwrap_err().contains("cannot read it"));
     }
 }
