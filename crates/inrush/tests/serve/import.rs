@@ -143,8 +143,22 @@ fn source_of_a_program_is_never_sent() {
 
 #[test]
 fn locations_without_an_equal_stay_closed() {
-    let folders =
-        ["www", "www/news", "www/private", "www/config", "www/silent", "www/limited", "two", "three"];
+    let folders = [
+        "www",
+        "www/news",
+        "www/private",
+        "www/config",
+        "www/silent",
+        "www/limited",
+        "two",
+        "three",
+        "four",
+        "four/static",
+        "five",
+        "five/Db",
+        "five/.well-known",
+        "five/.well-known/db",
+    ];
     let (_files, server) = serving("closed-locations.conf", &folders);
     let mut client = server.client();
     for (host, path, status) in [
@@ -160,6 +174,13 @@ fn locations_without_an_equal_stay_closed() {
         ("two.test", "/index.php", 403),
         ("three.test", "/page.html", 200),
         ("three.test", "/index.php", 403),
+        ("four.test", "/page.html", 403),
+        ("four.test", "/static/page.html", 200),
+        ("four.test", "/static/index.php", 403),
+        ("five.test", "/page.html", 200),
+        ("five.test", "/Db/page.html", 403),
+        ("five.test", "/.well-known/page.html", 200),
+        ("five.test", "/.well-known/db/page.html", 403),
         ("unknown.test", "/page.html", 403),
     ] {
         client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));

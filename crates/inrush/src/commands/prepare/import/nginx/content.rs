@@ -74,8 +74,11 @@ type Rank = (u8, std::cmp::Reverse<usize>);
 impl Place<'_> {
     /// Tells whether nginx sends no file of this place to a client by itself.
     fn is_closed(&self) -> bool {
-        let closes = |name: &str| name.ends_with("_pass") || name == "internal";
-        self.is_refused || self.inside.iter().any(|directive| closes(directive.name()))
+        let closes = |directive: &Directive| match directive.name() {
+            "return" => rules_of_return(&self.patterns, directive).is_none(),
+            name => name.ends_with("_pass") || name == "internal",
+        };
+        self.is_refused || self.inside.iter().any(closes)
     }
 
     fn is_for_everything(&self) -> bool {
@@ -164,6 +167,9 @@ fn place(directive: &Directive) -> Option<Place<'_>> {
     let (patterns, rank) = match directive.parameters()[..] {
         ["=", path] => (vec![path.to_owned()], (0, Reverse(0))),
         ["^~", path] => (vec![format!("{path}*")], (1, Reverse(path.len()))),
+        ["~*", expression] if protects(directive) => {
+            (expressions::spellings(&expressions::endings(expression)?)?, AS_EXPRESSION)
+        }
         ["~" | "~*", expression] => (expressions::endings(expression)?, AS_EXPRESSION),
         [path] if path.starts_with('/') => (vec![format!("{path}*")], (3, Reverse(path.len()))),
         _ => return None,
@@ -184,7 +190,7 @@ fn refused<'a>(
         // No request has its path.
         [name] if name.starts_with('@') => Vec::new(),
         ["=", path] if path.starts_with('/') => vec![path.to_owned()],
-        ["~" | "~*", expression] => expressions::covering(expression),
+        [operator @ ("~" | "~*"), expression] => expressions::covering(expression, operator == "~*"),
         ["^~", path] | [path] if path.starts_with('/') => vec![format!("{path}*")],
         _ => vec!["/*".to_owned()],
     };
@@ -214,6 +220,20 @@ fn protects(location: &Directive) -> bool {
         "location" => protects(directive),
         name => name.ends_with("_pass"),
     })
+}
+
+/// The settings and the rules of `return` for patterns; `None` without an equal.
+fn rules_of_return(patterns: &[String], directive: &Directive) -> Option<Vec<(&'static str, String)>> {
+    let rules = patterns.iter().map(|pattern| returned(pattern, &directive.parameters()));
+    rules.map(|rule| rule.filter(is_taken)).collect()
+}
+
+/// Tells whether Inrush takes a rule of `return` or `rewrite`.
+fn is_taken((setting, rule): &(&'static str, String)) -> bool {
+    match *setting {
+        "redirect" => rule.parse::<site::Redirect>().is_ok(),
+        _ => rule.parse::<site::Fixed>().is_ok(),
+    }
 }
 
 /// The setting and the rule of `return` for a pattern.
@@ -267,13 +287,13 @@ impl<'a> Writer<'a, '_> {
         for directive in
             self.server.iter().filter(|directive| ["return", "rewrite"].contains(&directive.name()))
         {
-            self.returned(&["/*".to_owned()], directive);
+            self.returned(None, directive);
         }
         for place in places {
             for directive in
                 place.inside.iter().filter(|directive| ["return", "rewrite"].contains(&directive.name()))
             {
-                self.returned(&place.patterns, directive);
+                self.returned(Some(place), directive);
             }
         }
         self.networks(places);
@@ -383,25 +403,22 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
-    /// The rules of `return`, and of a `rewrite` that redirects.
-    fn returned(&mut self, patterns: &[String], directive: &Directive) {
+    /// The rules of `return`, and of a `rewrite` that redirects, in a place or in the whole server.
+    fn returned(&mut self, place: Option<&Place<'a>>, directive: &Directive) {
+        let everything = ["/*".to_owned()];
+        let patterns = place.map_or(&everything[..], |place| &place.patterns);
         let rules = match directive.name() {
-            "return" => patterns.iter().map(|pattern| returned(pattern, &directive.parameters())).collect(),
-            _ => rewritten(&directive.parameters()).map(|rule| vec![rule]),
+            "return" => rules_of_return(patterns, directive),
+            _ => rewritten(&directive.parameters()).filter(is_taken).map(|rule| vec![rule]),
         };
-        let rules = rules.filter(|rules: &Vec<_>| {
-            rules.iter().all(|(setting, rule)| match *setting {
-                "redirect" => rule.parse::<site::Redirect>().is_ok(),
-                _ => rule.parse::<site::Fixed>().is_ok(),
-            })
-        });
         match rules {
             Some(rules) => rules.into_iter().for_each(|(setting, rule)| self.settings.add(setting, rule)),
             None => {
                 self.notes.push(equals::note(directive));
-                // nginx sends no file here.
-                let refused = patterns.iter().filter(|_| directive.name() == "return");
-                refused.for_each(|pattern| self.settings.add("respond", format!("{pattern} 403")));
+                // nginx sends no file here. The rules for networks refuse a closed place, if the host has a folder.
+                let is_refused = place.is_some() && self.settings.has("root");
+                let patterns = patterns.iter().filter(|_| directive.name() == "return" && !is_refused);
+                patterns.for_each(|pattern| self.settings.add("respond", format!("{pattern} 403")));
             }
         }
     }

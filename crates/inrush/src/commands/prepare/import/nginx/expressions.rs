@@ -1,12 +1,14 @@
 //! nginx's regular expressions of paths as our patterns.
 //!
 //! [`endings`] translates the expressions that have an equal. [`covering`] returns patterns for paths that must be
-//! refused. They match all paths of the expression, and other paths too: a text within a path has no pattern.
+//! refused. They match all paths of the expression, and other paths too: a text within a path has no pattern. Patterns know
+//! upper from lower case, so an expression of `~*` needs all [`spellings`].
 
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Most alternatives of an expression.
+/// Most alternatives of an expression, and most spellings of its patterns.
 const MOST: usize = 128;
 
 /// Most letters of a class that are alternatives.
@@ -36,8 +38,27 @@ pub(super) fn endings(expression: &str) -> Option<Vec<String>> {
     endings.iter().all(is_plain).then(|| endings.iter().map(|ending| format!("/*.{ending}")).collect())
 }
 
+/// The patterns in each mixture of upper and lower case; `None` if there are too many.
+pub(super) fn spellings(patterns: &[String]) -> Option<Vec<String>> {
+    let mut all = BTreeSet::new();
+    for pattern in patterns {
+        let mut spelt = vec![String::new()];
+        for letter in pattern.chars() {
+            let cases = BTreeSet::from([letter.to_ascii_uppercase(), letter.to_ascii_lowercase()]);
+            let longer =
+                |before: &String| cases.iter().map(|case| format!("{before}{case}")).collect::<Vec<_>>();
+            spelt = spelt.iter().flat_map(longer).collect();
+            if all.len() + spelt.len() > MOST {
+                return None;
+            }
+        }
+        all.extend(spelt);
+    }
+    Some(all.into_iter().collect())
+}
+
 /// Returns patterns that together match every path of an expression; none if Inrush hides these paths anyway.
-pub(super) fn covering(expression: &str) -> Vec<String> {
+pub(super) fn covering(expression: &str, ignores_case: bool) -> Vec<String> {
     let everything = || vec!["/*".to_owned()];
     let mut reader = Reader(expression.chars().peekable());
     let Some(all) = reader.alternatives().filter(|_| reader.0.peek().is_none()) else { return everything() };
@@ -46,7 +67,11 @@ pub(super) fn covering(expression: &str) -> Vec<String> {
     patterns.dedup();
     let is_narrow =
         |pattern: &String| pattern != "/*" && format!("{pattern} deny all").parse::<site::Access>().is_ok();
-    if patterns.iter().all(is_narrow) { patterns } else { everything() }
+    match patterns.iter().all(is_narrow) {
+        true if ignores_case => spellings(&patterns).unwrap_or_else(everything),
+        true => patterns,
+        false => everything(),
+    }
 }
 
 /// The pattern of an alternative; `None` if no path that Inrush serves matches.
@@ -63,14 +88,17 @@ fn pattern(parts: &[Part]) -> Option<String> {
             Part::Start | Part::End => None,
         })
         .collect();
-    // A part of the path begins with a dot, so that the path is hidden. Files of /.well-known are for everybody.
-    if text.contains("/.") {
-        return None;
+    let mut is_from_start = before_end.first() == Some(&Part::Start);
+    if let Some((before, name)) = text.split_once("/.") {
+        if !is_well_known(before, name) {
+            return None;
+        }
+        (text, is_from_start) = (format!("/.{name}"), true);
     }
     if !is_ended {
         text.push('*');
     }
-    if before_end.first() != Some(&Part::Start) {
+    if !is_from_start {
         text.insert_str(0, "/*");
     }
     let (Some((beginning, _)), Some((_, end))) = (text.split_once('*'), text.rsplit_once('*')) else {
@@ -78,10 +106,19 @@ fn pattern(parts: &[Part]) -> Option<String> {
     };
     match (beginning, end) {
         // The rest of the path is for the program, and no part of the file's name.
-        ("" | "/", "") if text.contains(".php") => Some("/*.php".to_owned()),
+        ("" | "/", "") if text.contains(".php/") => Some("/*.php".to_owned()),
         ("", _) => Some(format!("/*{end}")),
         _ => beginning.starts_with('/').then(|| format!("{beginning}*{end}")),
     }
+}
+
+/// Tells whether a text names `/.well-known/`: of all paths with `/.`, Inrush hides the others. `before` and `name` are the
+/// text around `/.`.
+fn is_well_known(before: &str, name: &str) -> bool {
+    // A dot without a name means hidden files, and those of /.well-known are for everybody.
+    let named = name.split('*').next().unwrap_or_default();
+    let agrees = !named.is_empty() && "well-known".starts_with(named) || named.starts_with("well-known/");
+    agrees && ["", "*"].contains(&before) && !name.contains("/.")
 }
 
 /// Reads the part of the language of expressions that locations use. `None` stands for the other parts.
@@ -197,12 +234,12 @@ mod tests {
 
     #[track_caller]
     fn check(expression: &str, expected: &[&str]) {
-        assert_eq!(covering(expression), expected, "{expression}");
+        assert_eq!(covering(expression, false), expected, "{expression}");
     }
 
     #[test]
     fn endings_of_programs_are_covered() {
-        for expression in [r"\.php$", r"\.php(?:$|/)", r"[^/]\.php(/|$)", r"^(.+\.php)(.*)$", r"\.php"] {
+        for expression in [r"\.php$", r"\.php(?:$|/)", r"[^/]\.php(/|$)", r"^(.+\.php)(/.*)?$", r"\.php/"] {
             check(expression, &["/*.php"]);
         }
         check(r"\.php[57]?$", &["/*.php", "/*.php5", "/*.php7"]);
@@ -219,6 +256,40 @@ mod tests {
         check("^/(?:lib|tests)(?:$|/)", &["/lib", "/lib/*", "/tests", "/tests/*"]);
         check("^/v[12]{1,2}/x", &["/v*"]);
         check("^/(status|ping)$", &["/ping", "/status"]);
+    }
+
+    #[test]
+    fn endings_longer_than_php_cover_everything() {
+        for expression in [r"\.php", r"\.php5", r"\.phps", r"^(.+\.php)(.*)$", r"\.php.*$"] {
+            check(expression, &["/*"]);
+        }
+    }
+
+    #[test]
+    fn well_known_paths_are_covered() {
+        for expression in
+            [r"^/\.well-known/private/", r"/\.well-known/private/", r"^.*/\.well-known/private/"]
+        {
+            check(expression, &["/.well-known/private/*"]);
+        }
+        check(r"^/\.well", &["/.well*"]);
+        check(r"^/\.well-known$", &["/.well-known"]);
+        for hidden in [r"^/\.well-knownx", r"^/a/\.well-known/", r"^/\.well-known/\.x", r"^/\.git"] {
+            check(hidden, &[]);
+        }
+    }
+
+    #[test]
+    fn expressions_without_case_cover_all_spellings() {
+        let check = |expression: &str, expected: &[&str]| {
+            assert_eq!(covering(expression, true), expected, "{expression}");
+        };
+        check("^/db/", &["/DB/*", "/Db/*", "/dB/*", "/db/*"]);
+        check(r"^/(?:1|\.ht)", &["/1*"]);
+        check(r"^/content/uploads/", &["/*"]);
+        let covered = covering("^/(backup|data)/", true);
+        assert_eq!(covered.len(), 64 + 16);
+        assert!(covered.contains(&"/Data/*".to_owned()), "{covered:?}");
     }
 
     #[test]
