@@ -27,7 +27,7 @@ const USE_THEIR_LIST_MOST: usize = 4;
 /// The most lines of code without comments and tests.
 const BUDGETS: [(&str, usize); 7] = [
     ("analysis", 1_800),
-    ("inrush", 8_300),
+    ("inrush", 8_350),
     ("lab", 2_700),
     ("load", 11_600),
     ("report", 3_750),
