@@ -78,6 +78,9 @@ pub enum BpfError {
     },
 }
 
+/// The detail of a program that the two capabilities of the others do not load.
+pub(crate) const NEEDS_PERFMON: &str = "it needs CAP_PERFMON too, which root has";
+
 /// Converts an error of the loader. `purpose` is the program's, and `operation` is the failed one.
 pub(crate) fn from_loader(
     purpose: &'static str,
@@ -89,6 +92,8 @@ pub(crate) fn from_loader(
             return BpfError::Refused { purpose };
         }
         Some(source) => match verifiers_reason(error) {
+            // What the verifier spares a process with this capability is its measures against Spectre.
+            Some(reason) if reason.ends_with("prohibited for !root") => NEEDS_PERFMON.to_owned(),
             Some(reason) => format!("{source}: {reason}"),
             None => source.to_string(),
         },

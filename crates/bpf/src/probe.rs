@@ -11,7 +11,7 @@ use sys::network::netns::NetworkNamespace;
 
 use crate::admission::{Admission, Exempt, Hook, Queues};
 use crate::counts::{FinalAcks, Syns};
-use crate::error::{BpfError, system};
+use crate::error::{BpfError, NEEDS_PERFMON, system};
 use crate::guard::Guard;
 #[cfg(feature = "kernel-cache")]
 use crate::kernel_cache::{KernelCache, Limits};
@@ -69,10 +69,9 @@ fn final_acks() -> Result<(), BpfError> {
     let tracing = CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
     let may_trace = capabilities(None).is_ok_and(|held| held.effective.intersects(tracing));
     match watched {
-        Err(BpfError::Refused { purpose }) if !may_trace => Err(BpfError::System {
-            operation: format!("try {purpose}"),
-            detail: "it needs CAP_PERFMON too, which root has".to_owned(),
-        }),
+        Err(BpfError::Refused { purpose }) if !may_trace => {
+            Err(BpfError::System { operation: format!("try {purpose}"), detail: NEEDS_PERFMON.to_owned() })
+        }
         watched => watched,
     }
 }
