@@ -1,7 +1,7 @@
 //! `inrush guard` as users see it: the survey, its errors and exit codes, and a server that it starts itself.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Output;
 
@@ -468,6 +468,19 @@ fn guard_starts_again_after_an_error_of_its_starter() {
     assert!(guard.starter.output(Nanos::SECOND, || true).unwrap().exit.status.success());
 }
 
+/// Listens at an address whose listener has closed. A process that a test beside this one has forked may have a copy, which the
+/// kernel takes from the address a moment after it stops to listen.
+fn listen_again(address: SocketAddr) -> TcpListener {
+    let is_free = |bound: &std::io::Result<_>| {
+        !bound.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    let mut attempts = (0..10_000).map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        TcpListener::bind(address)
+    });
+    attempts.find(is_free).expect("the guard's own sockets leave the address").unwrap()
+}
+
 /// Kills the controller of a guard beside a listener here, then opens the listener again, then kills the starter.
 fn guard_again_after_kill(hook: &str) {
     // An address of its own: a client of a test beside this one may get the port while nobody listens there.
@@ -487,7 +500,7 @@ fn guard_again_after_kill(hook: &str) {
     // The listener goes and comes: the starter attaches again with the rights that it has kept.
     drop(listener);
     guard.line("the listener is gone");
-    let _listener = TcpListener::bind(address).unwrap();
+    let _listener = listen_again(address);
     let line = guard.line("the listeners have changed; guarding");
     assert!(line.contains(&format!("hook {hook}")), "{line}");
     // A starter takes its controller along.
