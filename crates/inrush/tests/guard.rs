@@ -14,6 +14,7 @@ use rustix::process::{
 use serde_json::Value;
 use stage::cgroup::{Bound, Cgroup};
 use sys::process::Program;
+use sys::readiness::poll;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
 
@@ -475,7 +476,7 @@ fn listen_again(address: SocketAddr) -> TcpListener {
         !bound.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
     };
     let mut attempts = (0..10_000).map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        poll::wait(&mut [], Some(Nanos::MILLISECOND)).unwrap();
         TcpListener::bind(address)
     });
     attempts.find(is_free).expect("the guard's own sockets leave the address").unwrap()
