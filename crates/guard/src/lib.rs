@@ -39,6 +39,7 @@ pub mod survey;
 pub use address::Address;
 pub use attachment::{HookChoice, Refusal, SignalChoice, Wanted, probe};
 pub use bpf::Exempt;
+pub use confine::Rights;
 pub use confinement::Confinement;
 pub use error::GuardError;
 pub use search::owner::Owner;

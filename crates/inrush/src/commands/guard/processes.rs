@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use ::guard::Starter;
+use ::guard::{Rights, Starter};
 use base::Nanos;
 use sys::process::{Child, Exit as Ended, Program, Streams, this_very_program};
 use sys::readiness::poll::{self, PollFd, bits};
@@ -41,23 +41,10 @@ pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(),
     let mut is_first = true;
     loop {
         let reason = match begin() {
-            Ok((ours, mut controller)) => {
-                let rights = rights.clone();
-                let answer = || {
-                    let ours = ours;
-                    if let Err(error) = starter.serve(&ours, Some(rights)) {
-                        say!("inrush: everything is admitted: {error}");
-                        // The controller ends because of this one, even after days.
-                        is_first = false;
-                    }
-                };
-                let (ended, is_over) = std::thread::scope(|scope| {
-                    scope.spawn(answer);
-                    watch(&mut controller, &mut child).inspect_err(|_| {
-                        // The thread above ends with it.
-                        let _ = controller.kill();
-                    })
-                })?;
+            Ok(begun) => {
+                let Served { ended, is_over, has_failed } = serve(&mut starter, &rights, begun, &mut child)?;
+                // The controller ends because of a failed starter, even after days.
+                is_first &= !has_failed;
                 match ended.status.code() {
                     Some(0) => return Ok(()),
                     None if is_over => return Ok(()),
@@ -78,6 +65,37 @@ pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(),
             return Ok(());
         }
     }
+}
+
+/// What a controller has come to.
+struct Served {
+    ended: Ended,
+    /// A signal, or the server's end, has ended it.
+    is_over: bool,
+    /// The starter could not answer it.
+    has_failed: bool,
+}
+
+/// Answers a controller until it ends.
+fn serve(
+    starter: &mut Starter,
+    rights: &Rights,
+    (ours, mut controller): (OwnedFd, Child),
+    server: &mut Option<&mut Started>,
+) -> Result<Served, Exit> {
+    std::thread::scope(|scope| {
+        // Its end closes our end of the socket, so that the controller hears of it.
+        let answering = scope.spawn(move || {
+            let served = starter.serve(&ours, Some(rights.clone()));
+            served.inspect_err(|error| say!("inrush: everything is admitted: {error}")).is_err()
+        });
+        let (ended, is_over) = watch(&mut controller, server).inspect_err(|_| {
+            // The thread above ends with it.
+            let _ = controller.kill();
+        })?;
+        let has_failed = answering.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(Served { ended, is_over, has_failed })
+    })
 }
 
 /// Starts a controller, and waits until it asks for something. Returns our end of its socket.
