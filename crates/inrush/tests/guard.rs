@@ -13,7 +13,7 @@ use rustix::process::{
 };
 use serde_json::Value;
 use stage::cgroup::{Bound, Cgroup};
-use sys::process::Program;
+use sys::process::{Child, Exit, Program};
 use sys::readiness::poll;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_inrush");
@@ -70,6 +70,25 @@ fn survey_as_ndjson_has_a_line_for_each_listener() {
     }
 }
 
+/// Asserts that an HTTP server answers at an address.
+#[track_caller]
+fn assert_answers(address: &str) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert!(reply.starts_with(b"HTTP/1."));
+}
+
+/// Waits for the end of a process, however long it takes.
+fn end_of(child: &mut Child) -> Exit {
+    loop {
+        if let Some(exit) = child.wait(Nanos::SECOND).unwrap() {
+            return exit;
+        }
+    }
+}
+
 #[test]
 fn command_starts_and_ends_with_its_guard() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -92,18 +111,9 @@ fn command_starts_and_ends_with_its_guard() {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let status: Value = serde_json::from_str(&lines.map(Result::unwrap).next().unwrap()).unwrap();
     assert_eq!((&status["state"], &status["signal"]), (&Value::from("open"), &Value::from("queue")));
-    let mut stream = TcpStream::connect(&listen).unwrap();
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-    let mut reply = Vec::new();
-    stream.read_to_end(&mut reply).unwrap();
-    assert!(reply.starts_with(b"HTTP/1."));
+    assert_answers(&listen);
     child.signal(Signal::TERM).unwrap();
-    let exit = loop {
-        if let Some(exit) = child.wait(Nanos::SECOND).unwrap() {
-            break exit;
-        }
-    };
-    assert_eq!(exit.status.code(), Some(0));
+    assert_eq!(end_of(&mut child).status.code(), Some(0));
     assert!(TcpStream::connect(&listen).is_err(), "the server has ended too");
 }
 
@@ -119,18 +129,9 @@ fn server_outlives_figures_that_cannot_be_written() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let line = lines.find(|line| line.contains("cannot write the figures")).expect("a line about the disk");
     assert!(line.ends_with("No space left on device (os error 28); the guard goes on"), "{line}");
-    let mut stream = TcpStream::connect(&listen).unwrap();
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-    let mut reply = Vec::new();
-    stream.read_to_end(&mut reply).unwrap();
-    assert!(reply.starts_with(b"HTTP/1."));
+    assert_answers(&listen);
     child.signal(Signal::TERM).unwrap();
-    let exit = loop {
-        if let Some(exit) = child.wait(Nanos::SECOND).unwrap() {
-            break exit;
-        }
-    };
-    assert_eq!(exit.status.code(), Some(0));
+    assert_eq!(end_of(&mut child).status.code(), Some(0));
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn figures_are_served_as_metrics_and_json() {
     let status: Value = serde_json::from_str(&get("/status")).unwrap();
     assert_eq!((&status["state"], &status["hook"]), (&Value::from("open"), &Value::from("none")));
     child.signal(Signal::TERM).unwrap();
-    while child.wait(Nanos::SECOND).unwrap().is_none() {}
+    end_of(&mut child);
 }
 
 /// The program that changes rights. Prints a skip where it is missing, or we are not root.
@@ -446,7 +447,7 @@ fn guard_without_controller_sees_its_server_end() {
     }
     // One attempt may have failed before the server ended, and one while it ended.
     assert!(guard.lines.by_ref().take(4).count() < 4, "the guard goes on without its server");
-    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    end_of(&mut guard.starter);
     assert_eq!(guard.starter.wait(Nanos::ZERO).unwrap().unwrap().status.code(), Some(7));
 }
 
@@ -506,7 +507,7 @@ fn guard_again_after_kill(hook: &str) {
     assert!(line.contains(&format!("hook {hook}")), "{line}");
     // A starter takes its controller along.
     guard.starter.kill().unwrap();
-    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    end_of(&mut guard.starter);
     assert!(guard.lines.all(|line| line.is_ok()), "the controller has ended, and with it the pipe");
     TcpStream::connect(address).unwrap();
 }
@@ -561,14 +562,14 @@ fn guard_without_memory_admits_and_starts_again() {
     // A line without an end, which the program must keep whole.
     let glutton = Program::new("tail").arguments(["/dev/zero"]).in_cgroups(vec![memory.as_fd()]);
     let mut glutton = glutton.start().unwrap();
-    while glutton.wait(Nanos::SECOND).unwrap().is_none() {}
+    end_of(&mut glutton);
     assert_eq!(killed_in(memory), 2, "the guard, and what took the memory");
     guard.line("the guard was killed, and everything is admitted");
     TcpStream::connect(address).unwrap();
     guard.line("guarding");
     guard.line("confined");
     guard.starter.kill().unwrap();
-    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    end_of(&mut guard.starter);
 }
 
 #[test]
@@ -588,7 +589,7 @@ fn started_server_keeps_the_rights_of_its_user() {
     let mut guard = Running::start(&[&address, "--observe", "--signal=queue", "--", "sh", "-c", &script]);
     guard.line("confined");
     std::fs::write(&go, "").unwrap();
-    while guard.starter.wait(Nanos::SECOND).unwrap().is_none() {}
+    end_of(&mut guard.starter);
     let status = std::fs::read_to_string(&file).unwrap();
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     for name in ["CapEff", "NoNewPrivs", "Seccomp"] {

@@ -79,14 +79,20 @@ fn runs_with_p99(folder: &Path, stored: &str, name: &str, times_ms: &[u64]) -> V
     times_ms.iter().enumerate().map(write).collect()
 }
 
-#[test]
-fn several_runs_decide_thresholds_by_their_scatter() {
-    let (files, folder) = (Files::new(), tempfile::tempdir().unwrap());
+/// The stored result of a run against a server of its own.
+fn stored_run(folder: &Path) -> String {
+    let files = Files::new();
     files.write("index.html", b"hello");
     let server = Server::start(&files.root(), &["--arch=sped"]);
-    let path = folder.path().join("run.json");
+    let path = folder.join("run.json");
     run(&server, &path, &[]);
-    let stored = fs::read_to_string(&path).unwrap();
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn several_runs_decide_thresholds_by_their_scatter() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = stored_run(folder.path());
     let of = |name, times: &[u64]| runs_with_p99(folder.path(), &stored, name, times);
     let compare = |first: &[String], second: &[String], code| {
         let words = ["load", "compare", "--fail-if=p99>1.1x"].map(str::to_owned);
@@ -128,12 +134,8 @@ fn long_run(folder: &Path, stored: &str, name: &str, (answered, errors): (u64, u
 
 #[test]
 fn documents_with_infinite_numbers_obey_schemas() {
-    let (files, folder) = (Files::new(), tempfile::tempdir().unwrap());
-    files.write("index.html", b"hello");
-    let server = Server::start(&files.root(), &["--arch=sped"]);
-    let path = folder.path().join("run.json");
-    run(&server, &path, &[]);
-    let stored = fs::read_to_string(&path).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let stored = stored_run(folder.path());
     let of = |name, counts| long_run(folder.path(), &stored, name, counts);
     let (whole, flawed, silent) = (of("whole", (200, 0)), of("flawed", (197, 3)), of("silent", (0, 0)));
     let compared = |words: &[&str]| {
