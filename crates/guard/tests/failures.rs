@@ -100,6 +100,8 @@ fn controller_may_begin_while_its_server_is_away() {
     let listener = TcpListener::bind((OWN, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     let Some((link, settings)) = started(place(address), None, |_| {}) else { return };
+    // A child that another test is starting may hold a copy of the listener until its exec.
+    rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
     drop(listener);
     let mut guard = Guard::connect(link, settings, RealClock::new().now()).unwrap();
     assert_eq!(guard.status().state, "gone");

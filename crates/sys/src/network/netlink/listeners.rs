@@ -185,7 +185,9 @@ mod tests {
         assert_eq!(diagnostics.listener(ours).unwrap(), Some(*ours));
         assert_eq!(diagnostics.listener(&Listener { cookie: 1, ..*ours }).unwrap(), None);
         let ours = *ours;
-        drop(listener);
+        // A child that another test is starting may hold a copy of the descriptor until its exec:
+        // closing alone would leave the socket listening for that long.
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         assert_eq!(diagnostics.listener(&ours).unwrap(), None);
         assert!(!diagnostics.listeners(address.port()).unwrap().iter().any(|found| found.address == address));
     }
