@@ -57,7 +57,7 @@ use rand::Rng as _;
 
 use crate::error::LoadError;
 use crate::measurement::recorder::Interval;
-use crate::measurement::thread_metrics::{ThreadMetrics, ThreadReport};
+use crate::measurement::thread_metrics::{Held, ThreadMetrics, ThreadReport};
 use pair::handover::Role;
 use settings::Settings;
 use state::connections::{Connections, Pool};
@@ -208,7 +208,7 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             self.transport.wait(before, timeout).map_err(LoadError::system("waiting for replies"))?;
             rests.waited(before, self.clock.now());
             self.handle_events()?;
-            let (now, held) = (self.clock.now(), self.connections.held());
+            let (now, held) = (self.clock.now(), self.held());
             self.enter_unmade(self.metrics.interval_end().map_or(now, |end| end.min(now)));
             self.metrics.close_intervals(now, held, tell);
         }
@@ -221,6 +221,10 @@ impl<'a, C: Clock, T: Transport> Engine<'a, C, T> {
             Role::Handler(inbox) => inbox.is_over,
             Role::Whole | Role::Establisher(_) => now >= self.settings.window.until || should_stop(),
         }
+    }
+
+    fn held(&self) -> Held {
+        Held { unsent_packets: self.transport.unsent_packets(), ..self.connections.held() }
     }
 
     /// Begins the sessions that are due, the longest overdue first.

@@ -89,9 +89,8 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         ending: Ending,
         tell: &mut dyn FnMut(Interval),
     ) -> Result<ThreadReport, LoadError> {
-        let (held, given_up) = (self.connections.held(), self.retries.given_up());
         // Before the connections close all at once, which may fill the link.
-        let unsent_packets = self.transport.unsent_packets();
+        let (held, given_up) = (self.held(), self.retries.given_up());
         for key in self.connections.keys() {
             if self.settings.streams.is_some() {
                 self.leave_in_flight(key, ending.at);
@@ -106,7 +105,7 @@ impl<C: Clock, T: Transport> Engine<'_, C, T> {
         for again in self.retries.take_all() {
             self.leave_unanswered(&again, None, ending.at);
         }
-        let report = ThreadReport { given_up, unsent_packets, ..self.metrics.close(ending.at, held, tell) };
+        let report = ThreadReport { given_up, ..self.metrics.close(ending.at, held, tell) };
         let clock = &self.clock;
         let ended = self.transport.finish(&|| clock.now());
         ended.map_err(LoadError::system("ending connections"))?;

@@ -169,7 +169,11 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
 
     fn held(&self) -> Held {
         let sockets = self.connections.len();
-        Held { sockets: sockets as u64, established: (sockets - self.pending) as u64 }
+        Held {
+            sockets: sockets as u64,
+            established: (sockets - self.pending) as u64,
+            unsent_packets: self.transport.unsent_packets(),
+        }
     }
 
     fn sleep_time(&mut self) -> Nanos {
@@ -290,7 +294,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
     }
 
     fn finish(mut self, end: Nanos, tell: &mut dyn FnMut(Interval)) -> Result<ThreadReport, LoadError> {
-        let (held, unsent_packets) = (self.held(), self.transport.unsent_packets());
+        let held = self.held();
         let keys: Vec<Key> = self.connections.keys().collect();
         for key in keys {
             let Some(connection) = self.connections.remove(key) else { continue };
@@ -298,7 +302,7 @@ impl<'a, C: Clock, T: Transport> Holders<'a, C, T> {
             self.metrics.ledger.in_flight(connection.account);
             self.transport.close(connection.wire.socket);
         }
-        let report = ThreadReport { unsent_packets, ..self.metrics.close(end, held, tell) };
+        let report = self.metrics.close(end, held, tell);
         let clock = &self.clock;
         let ended = self.transport.finish(&|| clock.now());
         ended.map_err(LoadError::system("ending connections"))?;

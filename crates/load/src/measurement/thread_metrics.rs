@@ -28,7 +28,7 @@ pub(crate) struct ThreadReport {
     pub named: Vec<Named>,
     /// Failed requests that the retry policy wanted to retry and could not.
     pub given_up: u64,
-    /// Packets lost since the run's start because the thread's link to the server had no room.
+    /// Packets lost since the measured window began because the thread's link to the server had no room.
     pub unsent_packets: u64,
     /// Established connections when the measured window began, and when the run ended.
     pub open: [u64; 2],
@@ -59,13 +59,15 @@ impl ThreadReport {
     }
 }
 
-/// The sockets that an engine has open at one moment.
-#[derive(Clone, Copy, Debug)]
+/// The sockets that an engine has open at one moment, and its losses until then.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// All of them.
+    /// All sockets.
     pub sockets: u64,
     /// Connected sockets.
     pub established: u64,
+    /// Packets lost so far because the link to the server had no room.
+    pub unsent_packets: u64,
 }
 
 /// The metrics of one thread. Times are since the run's start.
@@ -79,6 +81,8 @@ pub(crate) struct ThreadMetrics {
     began: Nanos,
     /// The thread's CPU time and its open connections at the beginning of the measured window.
     at_window: Option<(Nanos, u64)>,
+    /// Packets lost before the measured window.
+    unsent_before: u64,
     /// The thread's CPU time at the schedule's end; the wait for the last replies follows.
     cpu_at_end: Option<Nanos>,
 }
@@ -95,6 +99,7 @@ impl ThreadMetrics {
             named: Vec::new(),
             began: Nanos::ZERO,
             at_window: None,
+            unsent_before: 0,
             cpu_at_end: None,
         }
     }
@@ -170,8 +175,13 @@ impl ThreadMetrics {
         self.connections.sockets_peak = self.connections.sockets_peak.max(sockets as u64);
     }
 
-    /// Closes the intervals that are over. Notes CPU time and open connections when the window begins.
+    /// Closes the intervals that are over. Notes CPU time and open connections when the window begins, and what was lost
+    /// before.
     pub fn close_intervals(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
+        // A turn sends before it comes here. So the one that meets the window has sent before it, unless there is no warm-up.
+        if self.at_window.is_none() && self.measured.from > Nanos::ZERO {
+            self.unsent_before = held.unsent_packets;
+        }
         if self.at_window.is_none() && now >= self.measured.from {
             self.at_window = Some((sys::cpu::thread_time(), held.established));
             self.connections.sockets_peak = held.sockets;
@@ -193,7 +203,7 @@ impl ThreadMetrics {
             failures: self.failures,
             named: self.named,
             given_up: 0,
-            unsent_packets: 0,
+            unsent_packets: held.unsent_packets - self.unsent_before,
             began: self.began,
             open: [open_at_start, held.established],
             ended: end,
@@ -215,7 +225,7 @@ mod tests {
         };
         let window = Window { from: Nanos::ZERO, until: Nanos::SECOND };
         let mut metrics = ThreadMetrics::new(window, Nanos::SECOND);
-        let held = Held { sockets: 0, established: 0 };
+        let held = Held::default();
         let began = sys::cpu::thread_time();
         spend();
         metrics.close_intervals(Nanos::ZERO, held, &mut |_| {});

@@ -49,7 +49,7 @@ pub(crate) struct Evidence<'a> {
     pub missing: Vec<String>,
     /// Retries that found the queue full.
     pub given_up: u64,
-    /// Packets that found no room on the way out of this machine, since the run's start.
+    /// Packets that found no room on the way out of this machine, in the measured time.
     pub unsent_packets: u64,
     /// Changes of the rate by hand.
     pub rate_changes: u32,

@@ -79,7 +79,7 @@ impl<S> Connections<S> {
 
     pub fn held(&self) -> Held {
         let sockets = self.len() as u64;
-        Held { sockets, established: sockets - self.connecting() as u64 }
+        Held { sockets, established: sockets - self.connecting() as u64, ..Held::default() }
     }
 
     /// A connect has begun again, on the socket of one that is overdue.

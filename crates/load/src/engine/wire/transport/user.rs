@@ -276,10 +276,17 @@ mod tests {
 
     #[test]
     fn packets_that_find_the_link_full_are_in_the_report() {
+        for warmup in [Nanos::ZERO, Nanos::SECOND] {
+            assert_eq!(unsent_after(warmup), 100, "a SYN for each connection of the measured second");
+        }
+    }
+
+    /// Packets that a full link lost in the second after a warm-up, of a hundred connections a second.
+    fn unsent_after(warmup: Nanos) -> u64 {
         let (rate, arrivals) = (PerSecond(100.0), Process::constant());
         let client = Client::SClient { rate, arrivals: arrivals.clone(), sockets: Sockets::Auto };
         let plan = prepare(config::Config {
-            warmup: Nanos::ZERO,
+            warmup,
             duration: Nanos::SECOND,
             connect_timeout: Nanos::from_millis(100),
             ..config::Config::new(vec!["http://127.0.0.1:1/".parse().unwrap()], client)
@@ -287,13 +294,13 @@ mod tests {
         let plan = plan.unwrap();
         let (clock, seed) = (SimulatedClock::new(WallTime::default()), plan.config.seed);
         let (origin, net) = (clock.now(), "10.94.0.0/16".parse().unwrap());
-        let arrivals = arrivals.arrivals(rate, Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
+        let arrivals = arrivals.arrivals(rate, warmup + Nanos::SECOND, Lane { index: 0, count: 1 }, seed);
         let schedule = Schedule::open(arrivals, Tempo::default());
         let stack = Config { server: plan.user_target(), net, seed, epoch: origin, syn_linear_timeouts: 4 };
         let full = UserTcp::new(Full(clock.clone()), stack, Close::Fin, None);
         let engine = Engine::new(clock, origin, Settings::of(&plan), schedule, seed.rng(), full);
         let report = engine.run(&|| false, &mut |_| {}).unwrap();
         assert_eq!(report.ledger.all().outcomes().get(Outcome::ConnectTimeout), 100);
-        assert_eq!(report.unsent_packets, 100, "a SYN for each");
+        report.unsent_packets
     }
 }
