@@ -1,10 +1,14 @@
 //! Session tickets (RFC 5077, RFC 8446 4.6.1) under keys that follow from one another.
 //!
 //! ```text
-//!   chain 0 ──> chain 1 ──> chain 2 ──> ...      one step each EPOCH of the time of day
-//!      |           |           |
-//!     key 0       key 1       key 2              HMAC-SHA-256; a chain does not tell what came before it
+//!   period 0 ───────────────────────> period 1 ──> ...      one step each PERIOD of epochs
+//!      |                                 |
+//!   chain 0 ──> chain 1 ──> ...       chain 256 ──> ...     one step each EPOCH of the time of day
+//!      |           |                     |
+//!     key 0       key 1                 key 256             HMAC-SHA-256; nothing tells what came before it
 //! ```
+//!
+//! A clock that jumps by years passes over whole periods, so that no client waits for the keys of all their epochs.
 //!
 //! Two processes with the same state derive the same keys at the same time, without a message. The loops of a process
 //! share the state, and worker processes get a copy. A ticket is accepted in the epoch of its key and in the next
@@ -24,6 +28,8 @@ use rustls::server::ProducesTickets;
 
 /// The time for which one key makes tickets, in seconds; the same as rustls' own rotation.
 const EPOCH: u64 = 6 * 60 * 60;
+/// The epochs of a period: 64 days.
+const PERIOD: u64 = 256;
 /// Bytes of a ticket before the session: the epoch and the nonce.
 const HEAD_BYTES: usize = 8 + NONCE_LEN;
 /// The size limit of a ticket; a session takes some hundred bytes.
@@ -37,20 +43,23 @@ pub struct State {
     epoch: u64,
     previous: Secret,
     current: Secret,
-    /// The chain of the next epoch.
+    /// The chain of the next epoch, where that is in the same period.
     chain: Secret,
+    /// The secret of the next period.
+    period: Secret,
 }
 
 impl State {
     /// Bytes of [`State::to_bytes`].
-    pub const BYTES: usize = 8 + 3 * 32;
+    pub const BYTES: usize = 8 + 4 * 32;
 
     /// Makes new, random keys.
     fn random(epoch: u64) -> Option<State> {
-        let mut chain = [0; 32];
+        let (mut chain, mut period) = ([0; 32], [0; 32]);
         SystemRandom::new().fill(&mut chain).ok()?;
+        SystemRandom::new().fill(&mut period).ok()?;
         // Earlier epochs have no tickets.
-        let start = State { epoch: epoch.saturating_sub(1), previous: chain, current: chain, chain };
+        let start = State { epoch: epoch.saturating_sub(1), previous: chain, current: chain, chain, period };
         Some(start.at(epoch))
     }
 
@@ -61,19 +70,36 @@ impl State {
             self.epoch = epoch - 2;
         }
         while self.epoch < epoch {
-            self.epoch += 1;
-            self.previous = self.current;
-            self.current = derive(&self.chain, b"inrush ticket key");
-            self.chain = derive(&self.chain, b"inrush ticket chain");
+            let next_period = (self.epoch / PERIOD + 1) * PERIOD;
+            // The epoch before has a key too.
+            if next_period + PERIOD < epoch {
+                self.period = derive(&self.period, b"inrush ticket period");
+                self.epoch = next_period + PERIOD - 1;
+            } else {
+                self.step();
+            }
         }
         self
+    }
+
+    /// Steps to the state of the next epoch.
+    fn step(&mut self) {
+        self.epoch += 1;
+        if self.epoch.is_multiple_of(PERIOD) {
+            self.chain = derive(&self.period, b"inrush ticket chain");
+            self.period = derive(&self.period, b"inrush ticket period");
+        }
+        self.previous = self.current;
+        self.current = derive(&self.chain, b"inrush ticket key");
+        self.chain = derive(&self.chain, b"inrush ticket chain");
     }
 
     /// Returns the state as bytes.
     pub fn to_bytes(&self) -> [u8; State::BYTES] {
         let mut bytes = [0; State::BYTES];
         bytes[..8].copy_from_slice(&self.epoch.to_be_bytes());
-        for (part, secret) in bytes[8..].chunks_mut(32).zip([&self.previous, &self.current, &self.chain]) {
+        let secrets = [&self.previous, &self.current, &self.chain, &self.period];
+        for (part, secret) in bytes[8..].chunks_mut(32).zip(secrets) {
             part.copy_from_slice(secret);
         }
         bytes
@@ -83,8 +109,9 @@ impl State {
     pub fn from_bytes(bytes: &[u8; State::BYTES]) -> State {
         let (epoch, secrets) = bytes.split_first_chunk().expect("a state begins with an epoch");
         let mut secrets = secrets.as_chunks().0.iter().copied();
-        let mut next = || secrets.next().expect("a state has three secrets");
-        State { epoch: u64::from_be_bytes(*epoch), previous: next(), current: next(), chain: next() }
+        let mut next = || secrets.next().expect("a state has four secrets");
+        let epoch = u64::from_be_bytes(*epoch);
+        State { epoch, previous: next(), current: next(), chain: next(), period: next() }
     }
 }
 
@@ -267,6 +294,19 @@ mod tests {
             assert_eq!(tickets.open(&ticket[..at]), None, "{at} bytes");
         }
         assert_eq!(tickets.open(&vec![0; MOST_BYTES + 1]), None);
+    }
+
+    #[test]
+    fn one_jump_leads_to_the_keys_of_many_steps() {
+        for start in [0, 5, PERIOD - 2, PERIOD - 1, PERIOD] {
+            let first = State::random(start).unwrap();
+            let mut stepped = first.clone();
+            for epoch in start + 1..start + 4 * PERIOD {
+                stepped.step();
+                let jumped = first.clone().at(epoch);
+                assert!(jumped.to_bytes() == stepped.to_bytes(), "{start} to {epoch}");
+            }
+        }
     }
 
     #[test]
