@@ -350,6 +350,8 @@ impl Server {
             }
             Progress::Ready(process) => {
                 self.service_manager.replaced_by(process);
+                // Both would answer at the one socket, and a setting might change here alone.
+                self.admin.iter().for_each(|admin| admin.running.stop.ask());
                 true
             }
         }

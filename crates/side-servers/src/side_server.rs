@@ -5,7 +5,8 @@
 //!
 //! A connection whose request is for events leaves the others for the [`Streams`], which have places of their own.
 //!
-//! Invariant: a new connection whose request has arrived is answered before another one can take its place.
+//! Invariant: a new connection whose request has arrived is answered before another one can take its place, and before the
+//! loop ends.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +35,8 @@ use crate::totals::Totals;
 const CONNECTIONS: usize = 64;
 /// The longest content that is read: an accept-limit.
 const BODY: Bytes = Bytes(64);
+/// The time that a new connection has for its request after the stop.
+const FAREWELL: Nanos = Nanos::from_millis(100);
 /// The pause after an accept failed for a shortage that no connection of this loop causes.
 const PAUSE: Nanos = Nanos::from_millis(100);
 const SCRATCH_BYTES: usize = 16 * 1024;
@@ -64,6 +67,8 @@ pub struct SideServer<S> {
     clients: Vec<Client>,
     streams: Streams,
     paused_until: Nanos,
+    /// The time at which the loop ends at the latest; `None` before the stop.
+    leaves_at: Option<Nanos>,
     settings: Settings,
     clock: RealClock,
     scratch: Box<[u8]>,
@@ -102,6 +107,7 @@ impl<S: SmallService> SideServer<S> {
             clients: Vec::new(),
             streams: Streams::default(),
             paused_until: Nanos::ZERO,
+            leaves_at: None,
             settings,
             clock: RealClock::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
@@ -111,18 +117,15 @@ impl<S: SmallService> SideServer<S> {
         }
     }
 
-    /// Answers until the stop. Blocks.
+    /// Answers until the stop, and then who has connected before. Blocks.
     ///
     /// # Errors
     /// A bug of Inrush in a call of poll.
     pub fn run(mut self) -> io::Result<()> {
-        loop {
+        while !self.has_left() {
             self.clients.retain(|client| client.machine.wants() != Wants::Close);
             self.begin_streams();
             let Happened { new_ones, ready } = self.wait()?;
-            if self.stop.asked() {
-                return Ok(());
-            }
             let (of_clients, of_streams) = ready.split_at(self.clients.len().min(ready.len()));
             for (index, events) in of_clients.iter().enumerate() {
                 if !events.is_empty() {
@@ -135,7 +138,17 @@ impl<S: SmallService> SideServer<S> {
             if new_ones {
                 self.accept();
             }
+            if self.stop.asked() && self.leaves_at.is_none() {
+                self.leaves_at = Some(self.clock.now() + FAREWELL);
+            }
         }
+        Ok(())
+    }
+
+    /// Tells whether the stop came, and no new connection is owed an answer any more.
+    fn has_left(&self) -> bool {
+        let is_owed = |client: &Client| client.machine.is_new();
+        self.leaves_at.is_some_and(|at| self.clock.now() >= at || !self.clients.iter().any(is_owed))
     }
 
     /// Takes over the connections that asked for events and have received all earlier responses. Those that have not keep
@@ -162,10 +175,11 @@ impl<S: SmallService> SideServer<S> {
     /// Waits for events or a deadline.
     fn wait(&self) -> io::Result<Happened> {
         let now = self.clock.now();
-        let accepting = if now < self.paused_until { PollFlags::empty() } else { PollFlags::IN };
+        let reading_if = |condition| if condition { PollFlags::IN } else { PollFlags::empty() };
+        let (leaves, pauses) = (self.leaves_at.is_some(), now < self.paused_until);
         let stop = self.stop.descriptor();
-        let mut polled = vec![PollFd::new(&stop, PollFlags::IN)];
-        polled.push(PollFd::from_borrowed_fd(self.listener.socket(), accepting));
+        let mut polled = vec![PollFd::new(&stop, reading_if(!leaves))];
+        polled.push(PollFd::from_borrowed_fd(self.listener.socket(), reading_if(!leaves && !pauses)));
         polled.extend(self.clients.iter().map(|client| {
             let interest =
                 if client.machine.wants() == Wants::Transmit { PollFlags::OUT } else { PollFlags::IN };
@@ -174,8 +188,8 @@ impl<S: SmallService> SideServer<S> {
         polled.extend(self.streams.polled());
         let deadlines = self.clients.iter().map(|client| client.machine.deadline());
         let others = [self.streams.deadline(), self.service.service.event_due()];
-        let paused = (now < self.paused_until).then_some(self.paused_until);
-        let next = deadlines.chain(others).chain(paused).min().unwrap_or(Nanos::MAX);
+        let paused = pauses.then_some(self.paused_until);
+        let next = deadlines.chain(others).chain(paused).chain(self.leaves_at).min().unwrap_or(Nanos::MAX);
         match poll(&mut polled, Some(&timespec(next.saturating_sub(now)))) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Happened { new_ones: false, ready: Vec::new() }),
@@ -316,6 +330,23 @@ mod tests {
         let address = AdminAddress::Internet("127.0.0.1:0".parse().unwrap());
         let (listener, stop) = (AdminListener::open(&address).unwrap(), Stop::new().unwrap());
         SideServer::new(listener, Guard::of_file(None), Large, stop, Arc::clone(totals))
+    }
+
+    #[test]
+    fn request_that_has_arrived_is_answered_after_the_stop() {
+        let mut side = idle_loop(&Arc::default());
+        let [mut there, _silent] = [(); 2].map(|()| {
+            let (here, there) = UnixStream::pair().unwrap();
+            here.set_nonblocking(true).unwrap();
+            side.admit(here.into());
+            there
+        });
+        there.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        side.stop.ask();
+        side.run().unwrap();
+        let mut reply = String::new();
+        there.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");
     }
 
     #[test]

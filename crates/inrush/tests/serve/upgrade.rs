@@ -217,6 +217,29 @@ fn predecessor_takes_listeners_from_its_interest_sets() {
     }
 }
 
+/// Returns the numbers of the sockets that a process has open.
+fn sockets_of(process: u32) -> BTreeSet<String> {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let names = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    names
+        .filter_map(|name| Some(name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn predecessor_leaves_the_admin_address() {
+    let files = Files::new();
+    let mut server = Upgrading::start(&files, &["--arch=sped"]);
+    // The predecessor lives until it has answered this client once more.
+    let mut client = Client::connect(server.address());
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+    let (before, admin) = (server.process, listening(server.server.admin_address));
+    assert!(admin.len() == 1 && admin.is_subset(&sockets_of(before)), "{admin:?}");
+    server.hand_over();
+    server.server.eventually_of("the predecessor has left", |_| admin.is_disjoint(&sockets_of(before)));
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+}
+
 /// A number from the environment, for a longer run of the test below.
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect("a whole number"))
