@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::iter;
 use std::net::TcpStream;
 
 use anyhow::ensure;
-use base::{Nanos, Rng};
+use base::{Clock, Nanos, RealClock, Rng, WallTime};
+use http_semantics::HttpDate;
 use rand::RngExt;
-
 use rand::seq::IndexedRandom;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
@@ -54,7 +55,8 @@ const PROCESSES: &[&str] = &["mp", "smped"];
 /// Connections that a killed process may hold: the arrivals of 10 ms at the load's rate.
 const HELD: Allowance = Allowance::Each(3);
 
-const PLAIN: Setup = Setup { flags: &[], descriptors: None, many_files: false, own_disk: false };
+const PLAIN: Setup =
+    Setup { flags: &[], descriptors: None, many_files: false, own_disk: false, own_clock: false };
 
 const NONE: Fault = Fault {
     name: "",
@@ -70,7 +72,7 @@ const NONE: Fault = Fault {
 const BY_CLIENTS: Fault = Fault { asks_in_cleartext: true, ..NONE };
 
 /// All faults.
-pub const FAULTS: [Fault; 16] = [
+pub const FAULTS: [Fault; 18] = [
     Fault { name: "none", ..NONE },
     Fault {
         name: "worker-killed",
@@ -140,6 +142,18 @@ pub const FAULTS: [Fault; 16] = [
         every: Some((Nanos::from_millis(700), kill_guard)),
         ..NONE
     },
+    Fault {
+        name: "upgrade-attacked",
+        setup: Setup { flags: &["--upgrade=on", "--header-timeout=1s"], ..PLAIN },
+        every: Some((Nanos::from_millis(20), upgrade_under_attack)),
+        ..NONE
+    },
+    Fault {
+        name: "clock-jumps",
+        setup: Setup { own_clock: true, ..PLAIN },
+        every: Some((Nanos::from_millis(50), move_clock)),
+        ..NONE
+    },
     Fault { name: "garbage", every: Some((Nanos::from_millis(5), send_garbage)), ..NONE },
     Fault {
         name: "sigterm",
@@ -192,12 +206,23 @@ pub struct Scene<'a> {
     stopped: Option<Pid>,
     held: Vec<TcpStream>,
     guard: Option<Child>,
+    /// The process that an upgrade replaces.
+    replaced: Option<Pid>,
 }
 
 impl<'a> Scene<'a> {
     /// A scene before the first occurrence.
     pub fn new(server: &'a mut Server, rng: Rng) -> Scene<'a> {
-        Scene { server, rng, next: Nanos::ZERO, times: 0, stopped: None, held: Vec::new(), guard: None }
+        Scene {
+            server,
+            rng,
+            next: Nanos::ZERO,
+            times: 0,
+            stopped: None,
+            held: Vec::new(),
+            guard: None,
+            replaced: None,
+        }
     }
 
     /// Makes a fault happen for each period that has passed.
@@ -235,7 +260,7 @@ impl<'a> Scene<'a> {
 
     /// All processes of the server.
     pub fn processes(&self) -> Vec<Pid> {
-        Pid::from_raw(self.server.child().id() as i32).into_iter().chain(self.server.workers()).collect()
+        iter::once(self.server.process()).chain(self.server.workers()).collect()
     }
 
     fn worker(&mut self) -> Option<Pid> {
@@ -273,7 +298,7 @@ fn reread(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     const TEXTS: [&str; 4] =
         ["accept-limit = \"1\"\n", "", "accept-limit = \"in", "accept-limit = \"many\"\n"];
     fs::write(scene.server.config(), TEXTS[scene.times as usize % TEXTS.len()])?;
-    scene.server.child().signal(Signal::HUP)?;
+    kill_process(scene.server.process(), Signal::HUP)?;
     Ok(1)
 }
 
@@ -350,6 +375,35 @@ fn send_garbage(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     Ok(1)
 }
 
+/// Moves the server's time of day by years, to and fro. Only moves that its own date shows count.
+fn move_clock(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    const YEAR: i64 = 365 * 86_400;
+    /// The first goes to the epoch, where a machine without a battery begins.
+    const MOVES: [i64; 5] = [-60 * YEAR, -2 * YEAR, 0, 2 * YEAR, 30 * YEAR];
+    let moved = MOVES[scene.rng.random_range(0..MOVES.len())];
+    let date = scene.server.move_clock(moved)?;
+    let seconds = RealClock::new().wall().seconds.saturating_add_signed(moved);
+    let expected = HttpDate::new(WallTime { seconds });
+    /// `Sun, 06 Nov 1994`.
+    const DAY: usize = 16;
+    Ok(u64::from(moved != 0 && date.as_bytes().get(..DAY) == expected.value().get(..DAY)))
+}
+
+/// Replaces the serving process again and again, while clients drip heads, ask and leave, and send no requests at all.
+fn upgrade_under_attack(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
+    // The predecessor may end before it has heard of one of these. What the load loses is what counts.
+    let _ = drip(scene);
+    let _ = send_garbage(scene);
+    let _ = peers::asking(scene.server.address, LARGE);
+    let serving = scene.server.process();
+    if scene.replaced == Some(serving) {
+        return Ok(0);
+    }
+    let upgraded = scene.replaced.replace(serving).is_some();
+    kill_process(serving, Signal::USR2)?;
+    Ok(u64::from(upgraded))
+}
+
 /// Kills the guard of the server, and starts another one. A guard that had not begun yet does not count.
 fn kill_guard(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     let mut killed = 0;
@@ -370,6 +424,6 @@ fn terminate(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     if scene.next == Nanos::ZERO || scene.times > 0 {
         return Ok(0);
     }
-    scene.server.child().ask_to_end()?;
+    kill_process(scene.server.process(), Signal::TERM)?;
     Ok(1)
 }

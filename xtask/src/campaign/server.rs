@@ -1,9 +1,14 @@
 //! The server of a trial: `inrush serve` on loopback, observed through /proc and its admin address.
+//!
+//! In an upgrade the process that serves is replaced. The server's own messages name the next one.
 
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, fs};
@@ -12,12 +17,14 @@ use anyhow::{Context, anyhow, ensure};
 use base::{Clock, Nanos};
 use clap::ValueEnum;
 use experiment::TlsKey;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use stage::identity::Identity;
 use stage::proc;
 use sys::process::{Child, Program};
+use sys::readiness::poll::{self, PollFd, bits};
 
 use crate::test_bed::TICK;
 
@@ -36,6 +43,8 @@ pub const DISK_BYTES: u64 = 64 << 10;
 pub const LOG: &str = "access.log";
 /// The folder of the disk.
 const DISK: &str = "disk";
+/// The file with the seconds by which the time of day is moved.
+const CLOCK: &str = "clock";
 /// Timeout for the server's counters to settle, and for its exit.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Worker processes and threads of the architectures that serve one connection each.
@@ -52,6 +61,8 @@ pub struct Setup {
     pub many_files: bool,
     /// True if its access log is on a disk of its own, of [`DISK_BYTES`]. Needs root.
     pub own_disk: bool,
+    /// True if [`Server::move_clock`] moves its time of day. Needs a C compiler.
+    pub own_clock: bool,
 }
 
 /// The protocol of a trial's load.
@@ -107,6 +118,8 @@ impl Drop for Disk {
 /// A running server; killed when dropped.
 pub struct Server {
     child: Child,
+    /// The process that serves: the first one, or the last that an upgrade has started.
+    serving: Arc<AtomicU32>,
     /// Reads its messages until it ends: a full pipe would stop it.
     messages: Option<JoinHandle<std::io::Result<String>>>,
     /// The disk of its access log.
@@ -153,6 +166,12 @@ impl Server {
         if let Some(Disk(disk)) = &disk {
             program = program.arguments([Path::new("--access-log"), &disk.join(LOG)]);
         }
+        if setup.own_clock {
+            fs::write(folder.path().join(CLOCK), 0i64.to_ne_bytes())?;
+            program = program
+                .environment("LD_PRELOAD", build_clock(folder.path())?)
+                .environment("CAMPAIGN_CLOCK", folder.path().join(CLOCK));
+        }
         let mut child = program.arguments([&site]).start().context("cannot start inrush serve")?;
         let mut stderr = BufReader::new(child.stderr.take().context("no stderr")?);
         let (mut said, mut address, mut admin) = (String::new(), None, None);
@@ -163,13 +182,12 @@ impl Server {
             address = address.or(line.strip_prefix("listening on ").and_then(|text| text.parse().ok()));
             admin = admin.or(line.strip_prefix("admin on ").and_then(|text| text.parse().ok()));
         }
-        let addresses = address.zip(admin).context("it listens nowhere")?;
-        let rest = std::thread::spawn(move || {
-            let mut rest = String::new();
-            stderr.read_to_string(&mut rest).map(|_| rest)
-        });
-        let (messages, (address, admin)) = (Some(rest), addresses);
-        Ok(Server { child, messages, _disk: disk, folder, program: inrush.to_owned(), address, admin })
+        let (address, admin) = address.zip(admin).context("it listens nowhere")?;
+        let serving = Arc::new(AtomicU32::new(child.id()));
+        let upgraded = Arc::clone(&serving);
+        let messages = Some(std::thread::spawn(move || read_to_the_end(stderr, &upgraded)));
+        let program = inrush.to_owned();
+        Ok(Server { child, serving, messages, _disk: disk, folder, program, address, admin })
     }
 
     /// Starts a guard of its address.
@@ -196,19 +214,19 @@ impl Server {
         self.folder.path().join("serve.toml")
     }
 
-    /// The server's first process.
-    pub fn child(&self) -> &Child {
-        &self.child
+    /// The process that serves, or that starts the processes that serve.
+    pub fn process(&self) -> Pid {
+        Pid::from_raw(self.serving.load(Ordering::Relaxed) as i32).expect("a process has a number")
     }
 
-    /// Processes that the first process has started.
+    /// Processes that this process has started.
     pub fn workers(&self) -> Vec<Pid> {
         // A server that has ended has none.
-        let children = proc::children(self.child.id()).unwrap_or_default();
+        let children = proc::children(number(self.process())).unwrap_or_default();
         children.into_iter().filter_map(|pid| Pid::from_raw(pid as i32)).collect()
     }
 
-    /// Number of sockets of the first process, without the one to each process that it has started.
+    /// Number of sockets of the process that serves, without the one to each process that it has started.
     ///
     /// # Errors
     /// The process has ended.
@@ -224,18 +242,37 @@ impl Server {
     }
 
     fn open_sockets(&self) -> anyhow::Result<usize> {
-        let folder = format!("/proc/{}/fd", self.child.id());
+        let folder = format!("/proc/{}/fd", number(self.process()));
         let descriptors = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
         let names = descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
         Ok(names.filter(|name| name.to_string_lossy().starts_with("socket:")).count())
     }
 
-    fn status(&self) -> anyhow::Result<Value> {
+    /// Moves its time of day by so many seconds from the machine's, and returns the date that its admin address tells.
+    ///
+    /// # Errors
+    /// The server does not answer there.
+    pub fn move_clock(&self, seconds: i64) -> anyhow::Result<String> {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(self.folder.path().join(CLOCK))?
+            .write_all(&seconds.to_ne_bytes())?;
+        let reply = self.ask_for_status()?;
+        let date = reply.lines().find_map(|line| line.strip_prefix("Date: "));
+        Ok(date.context("/status has no date")?.to_owned())
+    }
+
+    fn ask_for_status(&self) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect(self.admin)?;
         stream.set_read_timeout(Some(Duration::from(PATIENCE)))?;
         stream.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut reply = String::new();
         stream.read_to_string(&mut reply)?;
+        Ok(reply)
+    }
+
+    fn status(&self) -> anyhow::Result<Value> {
+        let reply = self.ask_for_status()?;
         let (_, body) = reply.split_once("\r\n\r\n").context("/status has no end of its head")?;
         serde_json::from_str(body).context("/status is not JSON")
     }
@@ -252,23 +289,36 @@ impl Server {
     ) -> anyhow::Result<Vec<String>> {
         let mut objections = Vec::new();
         if !has_to_end {
-            if let Some(exit) = self.child.wait(Nanos::ZERO)? {
-                objections.push(format!("the server ended by itself: {:?}", exit.status));
+            if self.has_ended_within(Nanos::ZERO)? {
+                objections.push("the server ended by itself".to_owned());
             } else {
                 objections.extend(self.leftovers(sockets_before, clock)?);
+                kill_process(self.process(), Signal::TERM)?;
             }
-            self.child.ask_to_end()?;
         }
+        if !self.has_ended_within(PATIENCE)? {
+            objections.push(format!("the server did not end within {PATIENCE} of SIGTERM"));
+        }
+        // Whoever sees the first process's end ends its group with it, so the group's last end was waited for.
         match self.child.wait(PATIENCE)? {
             Some(exit) if exit.status.success() => {}
             Some(exit) => objections.push(format!("the server ended with {:?}", exit.status)),
-            None => objections.push(format!("the server did not end within {PATIENCE} of SIGTERM")),
+            None => objections.push(format!("its first process did not end within {PATIENCE}")),
         }
         self.child.kill()?;
         let reader = self.messages.take().context("the server was ended before")?;
         let said = reader.join().map_err(|_| anyhow!("the reader of stderr panicked"))??;
         objections.extend(said.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
         Ok(objections)
+    }
+
+    /// Waits for the end of the process that serves, and tells whether it has come.
+    fn has_ended_within(&self, patience: Nanos) -> anyhow::Result<bool> {
+        let process = match pidfd_open(self.process(), PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return Ok(true),
+            process => process?,
+        };
+        Ok(poll::wait(&mut [PollFd::new(process.as_raw_fd(), bits::IN)], Some(patience))? > 0)
     }
 
     /// Connections and sockets that stay after every client has gone.
@@ -285,11 +335,48 @@ impl Server {
                     "{connections} connections and {sockets} sockets stay, {sockets_before} were there before"
                 )));
             }
-            if self.child.wait(TICK)?.is_some() {
+            if self.has_ended_within(TICK)? {
                 return Ok(Some("the server ended by itself".to_owned()));
             }
         }
     }
+}
+
+/// Builds the library that moves the time of day of a process.
+fn build_clock(folder: &Path) -> anyhow::Result<PathBuf> {
+    let library = folder.join("clock.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/campaign/clock.c");
+    let compiler = Program::new("cc")
+        .arguments(["-shared", "-fPIC", "-O1", "-Wall", source, "-o"])
+        .arguments([&library])
+        .start()
+        .context("cannot start cc, a C compiler")?;
+    let output = compiler.output(TICK, || true)?;
+    ensure!(output.exit.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(library)
+}
+
+fn number(process: Pid) -> u32 {
+    process.as_raw_nonzero().get() as u32
+}
+
+/// Returns all messages, and takes the process that serves from them.
+fn read_to_the_end(mut stderr: impl BufRead, serving: &AtomicU32) -> std::io::Result<String> {
+    let mut said = String::new();
+    loop {
+        let from = said.len();
+        if stderr.read_line(&mut said)? == 0 {
+            return Ok(said);
+        }
+        if let Some(process) = successor(&said[from..]) {
+            serving.store(process, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns the process that a message says serves from now on.
+fn successor(message: &str) -> Option<u32> {
+    message.strip_prefix("inrush: process ")?.split_once(" serves now")?.0.parse().ok()
 }
 
 /// Makes the folder to serve.
