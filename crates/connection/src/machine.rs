@@ -31,7 +31,7 @@ use http1::server::{Connection, Transmit};
 use tls::{Asked, Event, Session, Sessions, is_a_request};
 
 use gate::{Gate, Passed};
-use http::{Http, Version};
+use http::{Http, Order, Version};
 
 use crate::clients::{Admission, Permit};
 use crate::counts::PeerCounts;
@@ -83,8 +83,8 @@ pub struct Machine {
     client: Option<(IpAddr, u16)>,
     /// Gives the connection back to its client's limit when the machine is dropped.
     _permit: Option<Box<Permit>>,
-    /// The connection was told to end. A version that begins later must be told too.
-    drains: bool,
+    /// A version that begins later must be told too.
+    order: Order,
 }
 
 /// The layer between HTTP and the socket.
@@ -154,7 +154,7 @@ impl Machine {
             gate,
             client: peer.map(short),
             _permit: admission.permit(),
-            drains: false,
+            order: Order::GoOn,
         }
     }
 
@@ -168,7 +168,7 @@ impl Machine {
             gate: Gate::default(),
             client: None,
             _permit: None,
-            drains: false,
+            order: Order::GoOn,
         }
     }
 
@@ -243,10 +243,11 @@ impl Machine {
     /// Tells the connection that the server is shutting down, as [`Connection::drain`]. After a hand-over it uses
     /// [`Connection::retire`] instead, because no client may notice a hand-over.
     pub fn drain<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
-        self.drains = true;
-        match &mut self.http {
-            Http::One(one) if lent.custody.is_passed_on() => one.retire(),
-            http => http.drain(&mut lent.http()),
+        self.order = if lent.custody.is_passed_on() { Order::Retire } else { Order::Drain };
+        match (&mut self.http, self.order) {
+            (Http::One(one), Order::Retire) => one.retire(),
+            (Http::Two(two), Order::Retire) => two.retire(&mut lent.http()),
+            (http, _) => http.drain(&mut lent.http()),
         }
     }
 
@@ -259,7 +260,7 @@ impl Machine {
 
     /// As [`Connection::give_way`].
     pub fn give_way<S: Responder<File = Handle>>(&mut self, lent: &mut Lent<'_, S>) {
-        self.drains = true;
+        self.order = Order::Drain;
         self.http.give_way(&mut lent.http());
     }
 
@@ -296,7 +297,7 @@ impl Machine {
             Tls::Plain if self.version == Version::Known => self.http.receive(bytes, cx),
             Tls::Plain => self.receive_plain(bytes, cx),
             Tls::Awaited(_) => self.receive_first(bytes, cx, counts),
-            Tls::Layer(layer) => layer.receive(bytes, (&mut self.http, self.drains), cx, counts),
+            Tls::Layer(layer) => layer.receive(bytes, (&mut self.http, self.order), cx, counts),
         }
     }
 
@@ -345,7 +346,7 @@ impl Machine {
     ) {
         let Version::Open(before) = self.version else { return };
         if self.version.read(bytes) == Some(true) {
-            self.http.begin_http2(self.drains, Transport::default(), cx);
+            self.http.begin_http2(self.order, Transport::default(), cx);
             if let Http::Two(two) = &mut self.http {
                 two.preface_began(usize::from(before));
             }
@@ -387,7 +388,7 @@ impl Machine {
             handshake: Handshake::UnderWay,
             was_shut: false,
         });
-        layer.receive(bytes, (&mut self.http, self.drains), cx, counts);
+        layer.receive(bytes, (&mut self.http, self.order), cx, counts);
         self.tls = Tls::Layer(layer);
     }
 
@@ -458,7 +459,7 @@ impl Layer {
     fn receive<S: Responder<File = Handle>>(
         &mut self,
         bytes: &[u8],
-        (http, drains): (&mut Http, bool),
+        (http, order): (&mut Http, Order),
         cx: &mut http2::Context<'_, '_, S>,
         counts: &mut PeerCounts,
     ) {
@@ -475,7 +476,7 @@ impl Layer {
                 counts.tls_handshakes_resumed += u64::from(resumed);
                 counts.tls_handshakes_full += u64::from(!resumed);
                 match http {
-                    Http::One(_) if speaks_http2 => http.begin_http2(drains, transport, cx),
+                    Http::One(_) if speaks_http2 => http.begin_http2(order, transport, cx),
                     Http::One(one) => one.transport_ready(transport, cx.http.now, cx.http.settings),
                     Http::Two(_) => {}
                 }

@@ -25,7 +25,7 @@ use bytes::{Buf, Bytes};
 use http_semantics::Reply;
 
 use crate::block::Block;
-use crate::frame::{self, Code, PREFACE, flag, kind, setting};
+use crate::frame::{self, Code, PREFACE, STREAM_LAST, flag, kind, setting};
 use crate::hpack::{self, Decoder, Fields, NO_TABLE};
 use crate::limits::{
     CLIENT_OUTPUT_BYTES, CLIENT_WINDOW_BYTES, FRAME_BYTES, RESPONSE_HEAD_BYTES, STREAMS_BEFORE_SETTINGS,
@@ -314,9 +314,6 @@ impl<T: Copy + PartialEq> Connection<T> {
         frame::frame(&mut self.out, kind::GOAWAY, 0, 0, &payload);
     }
 }
-
-/// The greatest number of a client's stream.
-const STREAM_LAST: u32 = u32::MAX >> 1;
 
 #[cfg(test)]
 mod tests {

@@ -33,10 +33,10 @@ use http_semantics::{Responder, Transport};
 use crate::block::Block;
 use crate::counts::Counts;
 use crate::floods::Floods;
-use crate::frame::{self, Code, PREFACE, kind, setting};
+use crate::frame::{self, Code, PREFACE, STREAM_LAST, kind, setting};
 use crate::hold::Hold;
 use crate::hpack::{Decoder, Encoder, Fields};
-use crate::limits::{SMALL_DATA_AFTER, STREAMS, WINDOW_BYTES};
+use crate::limits::{FAREWELL, SMALL_DATA_AFTER, STREAMS, WINDOW_BYTES};
 use crate::priority::Priority;
 use crate::stream::Stream;
 
@@ -125,6 +125,10 @@ pub struct Connection<F> {
     held_due: Nanos,
     /// The time at which the first paced response that waits may go on.
     pace_due: Nanos,
+    /// The time of the next GOAWAY of a connection that retires.
+    farewell_at: Option<Nanos>,
+    /// A GOAWAY has asked for no further request, and has named no last stream.
+    announced: bool,
     /// The time until which content waits because the windows allow only a little.
     small_at: Option<Nanos>,
     /// True while such content is sent.
@@ -183,6 +187,8 @@ impl<F> Connection<F> {
             content_due: Nanos::MAX,
             held_due: Nanos::MAX,
             pace_due: Nanos::MAX,
+            farewell_at: None,
+            announced: false,
             small_at: None,
             sends_small: false,
             unsent: None,
@@ -234,8 +240,9 @@ impl<F> Connection<F> {
 
     /// The time at which [`Connection::expire`] is due.
     pub fn deadline(&self) -> Nanos {
-        let others = self.content_due.min(self.held_due).min(self.small_at.unwrap_or(Nanos::MAX));
-        self.deadline.min(others).min(self.pace_due)
+        let optional = [self.small_at, self.farewell_at].into_iter().flatten();
+        let others = [self.deadline, self.content_due, self.held_due].into_iter().chain(optional);
+        others.fold(self.pace_due, Nanos::min)
     }
 
     /// The time from which the connection counts as idle if nothing arrives.
@@ -258,6 +265,9 @@ impl<F> Connection<F> {
         if self.small_at.take_if(|at| *at <= cx.http.now).is_some() {
             self.sends_small = true;
             self.update_stage(cx);
+        }
+        if self.farewell_at.take_if(|at| *at <= cx.http.now).is_some() {
+            self.say_farewell(cx);
         }
         if self.pace_due <= cx.http.now {
             self.streams
@@ -304,6 +314,32 @@ impl<F> Connection<F> {
         self.update_stage(cx);
     }
 
+    /// Ends the connection as [`drain`](Self::drain) does, after a second in which it asks the client for no further
+    /// request: none crosses the end. A new connection may make its first one before.
+    pub fn retire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        if self.stage == Stage::Open && !self.going_away && self.farewell_at.is_none() {
+            self.farewell_at = Some(cx.http.now.saturating_add(FAREWELL));
+            if !self.is_new() {
+                self.announce(cx);
+            }
+        }
+        self.update_stage(cx);
+    }
+
+    fn announce<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        self.announced = true;
+        self.write_go_away(STREAM_LAST, Code::NoError, cx);
+    }
+
+    fn say_farewell<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
+        if self.announced {
+            return self.drain(cx);
+        }
+        self.farewell_at = Some(cx.http.now.saturating_add(FAREWELL));
+        self.announce(cx);
+        self.update_stage(cx);
+    }
+
     /// Makes room for another connection: acts as [`drain`](Self::drain), but an idle connection ends as soon as its
     /// GOAWAY is sent, and a lingering one at once.
     pub fn give_way<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
@@ -337,9 +373,13 @@ impl<F> Connection<F> {
     /// Tells the client once that no further stream is served.
     fn go_away<S: Responder<File = F>>(&mut self, code: Code, cx: &mut Context<'_, '_, S>) {
         if !std::mem::replace(&mut self.going_away, true) || code != Code::NoError {
-            let payload = [self.last.to_be_bytes(), (code as u32).to_be_bytes()].concat();
-            frame::frame(self.output(cx), kind::GOAWAY, 0, 0, &payload);
+            self.write_go_away(self.last, code, cx);
         }
+    }
+
+    fn write_go_away<S: Responder<File = F>>(&mut self, last: u32, code: Code, cx: &mut Context<'_, '_, S>) {
+        let payload = [last.to_be_bytes(), (code as u32).to_be_bytes()].concat();
+        frame::frame(self.output(cx), kind::GOAWAY, 0, 0, &payload);
     }
 
     /// Ends the connection with a reason: drops all streams, and sends what is queued.
@@ -434,6 +474,6 @@ impl<F> Connection<F> {
         self.stage = Stage::Closed;
         self.awaiting = Awaiting::Nothing;
         (self.deadline, self.content_due, self.held_due) = (Nanos::MAX, Nanos::MAX, Nanos::MAX);
-        (self.pace_due, self.small_at) = (Nanos::MAX, None);
+        (self.pace_due, self.small_at, self.farewell_at) = (Nanos::MAX, None, None);
     }
 }

@@ -8,6 +8,9 @@ pub(crate) const HEAD_BYTES: usize = 9;
 /// The greatest window (RFC 9113, 6.9.1).
 pub(crate) const MOST_WINDOW: i64 = (1 << 31) - 1;
 
+/// The greatest number of a client's stream.
+pub(crate) const STREAM_LAST: u32 = u32::MAX >> 1;
+
 /// Types of frames.
 pub(crate) mod kind {
     pub(crate) const DATA: u8 = 0;

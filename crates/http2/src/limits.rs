@@ -25,6 +25,9 @@ pub const SMALL_DATA_AFTER: Nanos = Nanos::from_millis(100);
 /// Time after which a connection whose responses all wait for the client's windows counts as idle, so that it gives way
 /// to a newcomer at the connection limit. It is the time for one retransmission (RFC 6298, 2.4).
 pub const HELD_IS_IDLE_AFTER: Nanos = Nanos::SECOND;
+/// Time between the GOAWAY that asks for no further request and the one that names the last: some round trips, in which
+/// requests that cross the first are still served (RFC 9113, 6.8).
+pub const FAREWELL: Nanos = Nanos::SECOND;
 /// CONTINUATION frames of one header block. A block of 16 KiB, the default limit, needs two. A larger limit allows as
 /// many as its blocks need.
 pub const CONTINUATIONS: u32 = 8;

@@ -110,16 +110,18 @@ impl Http {
         }
     }
 
-    /// Begins HTTP/2, whose requests carry `transport`. It inherits the orders that HTTP/1.1 was given.
+    /// Begins HTTP/2, whose requests carry `transport`. It inherits the order that HTTP/1.1 was given.
     pub fn begin_http2<S: Responder<File = Handle>>(
         &mut self,
-        drains: bool,
+        order: Order,
         transport: Transport,
         cx: &mut http2::Context<'_, '_, S>,
     ) {
         let mut two = Box::new(http2::Connection::new(transport, cx));
-        if drains {
-            two.drain(cx);
+        match order {
+            Order::GoOn => {}
+            Order::Retire => two.retire(cx),
+            Order::Drain => two.drain(cx),
         }
         *self = Http::Two(two);
     }
@@ -135,6 +137,17 @@ impl Http {
         abort(),
         transport_refused(),
     }
+}
+
+/// The order of a connection's server about its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// None.
+    GoOn,
+    /// To end after a hand-over, which no client may notice.
+    Retire,
+    /// To end after the work under way.
+    Drain,
 }
 
 /// The version of a connection without TLS, as far as its first bytes determine it.

@@ -316,6 +316,34 @@ fn drain_ends_idle_and_waits_for_busy_connection() {
 }
 
 #[test]
+fn rfc9113_6_8_retiring_answers_what_crosses_its_goaway() {
+    for is_new in [true, false] {
+        let mut peer = Peer::new();
+        if !is_new {
+            peer.receive(&get(1, "/"));
+        }
+        peer.frames();
+        peer.retire();
+        if is_new {
+            assert_eq!(Peer::goaway(&peer.frames()), None, "the first request may come");
+            peer.receive(&get(1, "/"));
+            peer.expire();
+        }
+        let frames = peer.frames();
+        assert_eq!((Peer::goaway(&frames), Peer::last_served(&frames)), (Some(0), Some(u32::MAX >> 1)));
+        peer.retire();
+        assert_eq!(Peer::goaway(&peer.frames()), None, "once");
+        peer.receive(&get(3, "/crossed"));
+        assert!(Peer::content(&peer.frames(), 3).1);
+        peer.expire();
+        let frames = peer.frames();
+        assert_eq!((Peer::goaway(&frames), Peer::last_served(&frames)), (Some(0), Some(3)));
+        peer.receive(&get(5, "/too-late"));
+        assert!(!Peer::content(&peer.frames(), 5).1, "the client repeats it elsewhere");
+    }
+}
+
+#[test]
 fn end_before_an_answer_waits_for_the_answer() {
     let mut peer = Peer::new();
     peer.service.waits = true;

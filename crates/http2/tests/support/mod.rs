@@ -201,6 +201,11 @@ impl Peer {
         self.take_output();
     }
 
+    pub fn retire(&mut self) {
+        with_context!(self, cx => self.connection.retire(cx));
+        self.take_output();
+    }
+
     pub fn give_way(&mut self) {
         with_context!(self, cx => self.connection.give_way(cx));
         self.take_output();
@@ -248,6 +253,12 @@ impl Peer {
     pub fn goaway(frames: &[Frame]) -> Option<u32> {
         let frame = frames.iter().rfind(|frame| frame.0 == 7)?;
         Some(u32::from_be_bytes(frame.3[4..8].try_into().unwrap()))
+    }
+
+    /// The stream that the last GOAWAY names.
+    pub fn last_served(frames: &[Frame]) -> Option<u32> {
+        let frame = frames.iter().rfind(|frame| frame.0 == 7)?;
+        Some(u32::from_be_bytes(frame.3[..4].try_into().unwrap()))
     }
 
     /// The error code with which a stream was reset.
