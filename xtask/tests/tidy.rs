@@ -32,7 +32,7 @@ const BUDGETS: [(&str, usize); 7] = [
     ("load", 11_600),
     ("report", 3_750),
     ("server", 16_500),
-    ("xtask", 3_950),
+    ("xtask", 4_050),
 ];
 
 /// Compares the places that break a rule with the places that may.

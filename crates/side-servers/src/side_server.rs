@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn request_that_has_arrived_is_answered_after_the_stop() {
+    fn what_has_arrived_is_answered_after_the_stop() {
         let mut side = idle_loop(&Arc::default());
         let [mut there, _silent] = [(); 2].map(|()| {
             let (here, there) = UnixStream::pair().unwrap();

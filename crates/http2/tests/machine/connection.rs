@@ -316,7 +316,7 @@ fn drain_ends_idle_and_waits_for_busy_connection() {
 }
 
 #[test]
-fn rfc9113_6_8_retiring_answers_what_crosses_its_goaway() {
+fn rfc9113_6_8_what_crosses_a_farewell_is_served() {
     for is_new in [true, false] {
         let mut peer = Peer::new();
         if !is_new {

@@ -1,10 +1,13 @@
 //! The admin interface: its answers, its refusals, and its clients.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use rustix::process::Signal;
 
+use super::upgrade::{Upgrading, listening};
 use crate::common::{Client, Files, PATIENCE, Server, Status, check_metrics, samples};
 
 #[test]
@@ -331,4 +334,27 @@ fn silent_connections_make_room_for_newcomers() {
     server.admin = newcomer;
     assert_eq!(server.status().count("admin_evicted"), gone as u64);
     server.stop_well();
+}
+
+/// Returns the numbers of the sockets that a process has open.
+fn sockets_of(process: u32) -> BTreeSet<String> {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let names = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    names
+        .filter_map(|name| Some(name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn predecessor_leaves_the_admin_address() {
+    let files = Files::new();
+    let mut server = Upgrading::start(&files, &["--arch=sped"]);
+    // The predecessor lives until it has answered this client once more.
+    let mut client = Client::connect(server.address());
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
+    let (before, admin) = (server.process, listening(server.server.admin_address));
+    assert!(admin.len() == 1 && admin.is_subset(&sockets_of(before)), "{admin:?}");
+    server.hand_over();
+    server.server.eventually_of("the predecessor has left", |_| admin.is_disjoint(&sockets_of(before)));
+    assert_eq!(client.get(Files::SMALL.0).status, 200);
 }

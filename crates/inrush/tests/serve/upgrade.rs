@@ -166,7 +166,7 @@ fn upgrades_go_unnoticed_on_every_architecture() {
 }
 
 /// Returns the numbers of the sockets that listen at an address of IPv4, from /proc/net/tcp.
-fn listening(address: SocketAddr) -> BTreeSet<String> {
+pub fn listening(address: SocketAddr) -> BTreeSet<String> {
     let port = format!(":{:04X}", address.port());
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -215,29 +215,6 @@ fn predecessor_takes_listeners_from_its_interest_sets() {
         server.server.eventually_of("the predecessor watches none", |server| !watches(server));
         assert_eq!(client.get(Files::SMALL.0).status, 200);
     }
-}
-
-/// Returns the numbers of the sockets that a process has open.
-fn sockets_of(process: u32) -> BTreeSet<String> {
-    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
-    let names = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-    names
-        .filter_map(|name| Some(name.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
-        .collect()
-}
-
-#[test]
-fn predecessor_leaves_the_admin_address() {
-    let files = Files::new();
-    let mut server = Upgrading::start(&files, &["--arch=sped"]);
-    // The predecessor lives until it has answered this client once more.
-    let mut client = Client::connect(server.address());
-    assert_eq!(client.get(Files::SMALL.0).status, 200);
-    let (before, admin) = (server.process, listening(server.server.admin_address));
-    assert!(admin.len() == 1 && admin.is_subset(&sockets_of(before)), "{admin:?}");
-    server.hand_over();
-    server.server.eventually_of("the predecessor has left", |_| admin.is_disjoint(&sockets_of(before)));
-    assert_eq!(client.get(Files::SMALL.0).status, 200);
 }
 
 /// A number from the environment, for a longer run of the test below.
