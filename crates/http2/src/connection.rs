@@ -332,7 +332,8 @@ impl<F> Connection<F> {
     }
 
     fn say_farewell<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
-        if self.announced {
+        // The last stream may have been named in the meantime, and must not grow.
+        if self.announced || self.going_away || self.stage != Stage::Open {
             return self.drain(cx);
         }
         self.farewell_at = Some(cx.http.now.saturating_add(FAREWELL));

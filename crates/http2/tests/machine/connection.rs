@@ -344,6 +344,20 @@ fn rfc9113_6_8_what_crosses_a_farewell_is_served() {
 }
 
 #[test]
+fn rfc9113_6_8_last_stream_of_a_goaway_never_grows() {
+    for ends in [Peer::drain, |peer: &mut Peer| peer.receive(&frame(0, 0, 0, b"of no stream"))] {
+        let mut peer = Peer::new();
+        peer.retire();
+        ends(&mut peer);
+        assert_eq!(Peer::last_served(&peer.frames()), Some(0));
+        while peer.connection.wants() != Wants::Close {
+            peer.expire();
+            assert_eq!(Peer::last_served(&peer.frames()), None, "it says no more");
+        }
+    }
+}
+
+#[test]
 fn end_before_an_answer_waits_for_the_answer() {
     let mut peer = Peer::new();
     peer.service.waits = true;
