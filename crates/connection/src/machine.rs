@@ -83,7 +83,7 @@ pub struct Machine {
     client: Option<(IpAddr, u16)>,
     /// Gives the connection back to its client's limit when the machine is dropped.
     _permit: Option<Box<Permit>>,
-    /// A version that begins later must be told too.
+    /// The order about the connection's end, for a version that begins later.
     order: Order,
 }
 

@@ -318,26 +318,23 @@ impl<F> Connection<F> {
     /// request: none crosses the end. A new connection may make its first one before.
     pub fn retire<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         if self.stage == Stage::Open && !self.going_away && self.farewell_at.is_none() {
-            self.farewell_at = Some(cx.http.now.saturating_add(FAREWELL));
             if !self.is_new() {
-                self.announce(cx);
+                return self.say_farewell(cx);
             }
+            self.farewell_at = Some(cx.http.now.saturating_add(FAREWELL));
         }
         self.update_stage(cx);
     }
 
-    fn announce<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
-        self.announced = true;
-        self.write_go_away(STREAM_LAST, Code::NoError, cx);
-    }
-
+    /// Asks for no further request at first, and names the last one the next time.
     fn say_farewell<S: Responder<File = F>>(&mut self, cx: &mut Context<'_, '_, S>) {
         // The last stream may have been named in the meantime, and must not grow.
         if self.announced || self.going_away || self.stage != Stage::Open {
             return self.drain(cx);
         }
+        self.announced = true;
         self.farewell_at = Some(cx.http.now.saturating_add(FAREWELL));
-        self.announce(cx);
+        self.write_go_away(STREAM_LAST, Code::NoError, cx);
         self.update_stage(cx);
     }
 

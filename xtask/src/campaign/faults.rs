@@ -16,7 +16,7 @@ use stage::memory::address_space;
 use sys::process::Child;
 
 use super::peers;
-use super::server::{DISK_BYTES, LARGE, LARGE_BYTES, LOG, MANY, Protocol, SMALL, Server, Setup};
+use super::server::{DISK_BYTES, LARGE, LARGE_BYTES, LOG, MANY, Protocol, SMALL, Server, Setup, number};
 use crate::test_bed::TICK;
 
 /// One fault.
@@ -334,7 +334,7 @@ fn hold_idle(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
 fn fill_cache(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
     if scene.times == 0 {
         for process in scene.processes() {
-            let most = address_space(process.as_raw_nonzero().get() as u32)?.0 + (8 << 20);
+            let most = address_space(number(process))?.0 + (8 << 20);
             let hard = getrlimit(Resource::As).maximum;
             prlimit(Some(process), Resource::As, Rlimit { current: Some(most), maximum: hard })?;
         }
@@ -391,7 +391,7 @@ fn move_clock(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
 
 /// Replaces the serving process again and again, while clients drip heads, ask and leave, and send no requests at all.
 fn upgrade_under_attack(scene: &mut Scene<'_>) -> anyhow::Result<u64> {
-    // The predecessor may end before it has heard of one of these. What the load loses is what counts.
+    // The predecessor may end before it has heard of an attacker. The losses of the load count.
     let _ = drip(scene);
     let _ = send_garbage(scene);
     let _ = peers::asking(scene.server.address, LARGE);

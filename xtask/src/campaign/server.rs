@@ -3,6 +3,7 @@
 //! In an upgrade the process that serves is replaced. The server's own messages name the next one.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -253,7 +254,8 @@ impl Server {
     /// # Errors
     /// The server does not answer there.
     pub fn move_clock(&self, seconds: i64) -> anyhow::Result<String> {
-        fs::OpenOptions::new()
+        // Never shorter than that, because a process that reads the mapping of a shorter file gets SIGBUS.
+        File::options()
             .write(true)
             .open(self.folder.path().join(CLOCK))?
             .write_all(&seconds.to_ne_bytes())?;
@@ -299,7 +301,7 @@ impl Server {
         if !self.has_ended_within(PATIENCE)? {
             objections.push(format!("the server did not end within {PATIENCE} of SIGTERM"));
         }
-        // Whoever sees the first process's end ends its group with it, so the group's last end was waited for.
+        // `Child::wait` ends the group of the first process, which the process that serves belongs to.
         match self.child.wait(PATIENCE)? {
             Some(exit) if exit.status.success() => {}
             Some(exit) => objections.push(format!("the server ended with {:?}", exit.status)),
@@ -356,7 +358,8 @@ fn build_clock(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-fn number(process: Pid) -> u32 {
+/// The number of a process.
+pub fn number(process: Pid) -> u32 {
     process.as_raw_nonzero().get() as u32
 }
 

@@ -10,6 +10,8 @@ use rustix::process::Pid;
 use stage::memory::anonymous_memory;
 use statistics::median;
 
+use super::server::number;
+
 /// The time between two samples.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(200);
 /// The fewest samples of a fifth of the time. A shorter trial says nothing.
@@ -76,7 +78,7 @@ fn medians(part: &[Held]) -> Held {
 
 /// Returns the possessions of a process; `None` if it has ended.
 fn held_by(process: Pid) -> Option<Held> {
-    let pid = process.as_raw_nonzero().get() as u32;
+    let pid = number(process);
     let memory = anonymous_memory(pid).ok()?;
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as f64;
     Some(Held { memory, descriptors })

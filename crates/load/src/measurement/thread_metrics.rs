@@ -178,13 +178,16 @@ impl ThreadMetrics {
     /// Closes the intervals that are over. Notes CPU time and open connections when the window begins, and what was lost
     /// before.
     pub fn close_intervals(&mut self, now: Nanos, held: Held, tell: &mut dyn FnMut(Interval)) {
-        // A turn sends before it comes here. So the one that meets the window has sent before it, unless there is no warm-up.
-        if self.at_window.is_none() && self.measured.from > Nanos::ZERO {
-            self.unsent_before = held.unsent_packets;
-        }
-        if self.at_window.is_none() && now >= self.measured.from {
-            self.at_window = Some((sys::cpu::thread_time(), held.established));
-            self.connections.sockets_peak = held.sockets;
+        if self.at_window.is_none() {
+            // The turn that ends here sent what was due when it began: in the window if there is no warm-up, and before it
+            // otherwise.
+            if self.measured.from > Nanos::ZERO {
+                self.unsent_before = held.unsent_packets;
+            }
+            if now >= self.measured.from {
+                self.at_window = Some((sys::cpu::thread_time(), held.established));
+                self.connections.sockets_peak = held.sockets;
+            }
         }
         while let Some(until) = self.interval_end().filter(|until| *until <= now) {
             tell(self.recorder.close_interval(until, held.sockets));

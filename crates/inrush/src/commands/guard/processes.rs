@@ -67,7 +67,7 @@ pub fn keep(mut starter: Starter, mut child: Option<&mut Started>) -> Result<(),
     }
 }
 
-/// What a controller has come to.
+/// The end of a controller, and its reasons.
 struct Served {
     ended: Ended,
     /// A signal, or the server's end, has ended it.
